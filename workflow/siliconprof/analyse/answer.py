@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -35,8 +36,11 @@ def timed(frames: Frames) -> pd.DataFrame:
     return points[points["samples_per_step"].eq(largest) | largest.isna()]
 
 
+@lru_cache(maxsize=1)  # page, terminal and three exhibits ask of the same run
 def fastest(frames: Frames) -> pd.DataFrame:
     """A row for each training that was measured here or on another host: its fastest setup.
+
+    Nobody may change it: all who ask for the same run's get the same one.
 
     Large models first; a reference bundle's setups are counterparts alone, maybe faster ones. What
     other processes disturbed counts only where nothing else was measured. Columns beside those of

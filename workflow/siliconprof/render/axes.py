@@ -1,6 +1,6 @@
 """Axes, ticks, marks and legends that all drawers share.
 
-A mark is what the page's pointer and filter find: `mark` hangs a row and a text on an artist, and
+A mark is what the page's pointer and filter find: `mark` hangs rows and texts on an artist, and
 `svg` writes them into the drawing. What another process disturbed is hollow, what was published is
 hatched or open, in every drawer alike.
 """
@@ -19,12 +19,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from siliconprof import words
 from siliconprof.analyse.frames import holds, records
 from siliconprof.render import style
-from siliconprof.render.svg import FACETS
 
 WIDTH_IN = 7.0
 ROW_IN = 0.2  # of one category
@@ -35,6 +34,7 @@ DISTURBED_MEANS = "disturbed by other processes"
 PUBLISHED_MEANS = "published, not measured here"
 MOST_LABEL_IN = 0.5 * WIDTH_IN
 _NUMBERS = count()
+Dot = tuple[float, float, Mapping[str, Any], str]  # x, y, its row, what stands beside the pointer
 
 
 def text(value: Any) -> str:
@@ -64,12 +64,14 @@ def measured(row: Mapping[str, Any], column: str, unit: str) -> str:
     return f"{shown} ± {words.whole_percent(abs((high - low) / 2 / value))}"
 
 
-def mark(artist: Any, row: Mapping[str, Any], hover: str) -> None:
-    """Hang a row and what stands beside the pointer on an artist, and give it its look."""
-    remarks = [hover, text(row.get("hover"))]
+def mark(artist: Any, *told: tuple[Mapping[str, Any], str]) -> None:
+    """Hang rows, each with what stands beside the pointer, on an artist, and give it the first's look.
+
+    Of several rows each has one marker of a line, in their order.
+    """
+    (row, _), *_ = told
     has_marker = isinstance(artist, Line2D) and artist.get_marker() not in ("", "None")
     if is_true(row, "published"):
-        remarks.append(PUBLISHED_MEANS)
         if isinstance(artist, Rectangle):
             artist.set(facecolor="none", edgecolor=style.MUTED, hatch=style.HATCH, linewidth=0.5)
         elif has_marker:
@@ -77,14 +79,40 @@ def mark(artist: Any, row: Mapping[str, Any], hover: str) -> None:
         elif isinstance(artist, Line2D):
             artist.set(color=style.MUTED, linestyle=":")
     elif is_true(row, "disturbed"):
-        remarks.append(DISTURBED_MEANS)
         if isinstance(artist, Rectangle):
             artist.set(facecolor=style.PAPER, edgecolor=artist.get_facecolor(), linewidth=0.8)
         elif has_marker:
             artist.set(markerfacecolor=style.PAPER, markeredgewidth=0.8)
     artist.set_gid(f"mark-{next(_NUMBERS)}")  # by which `svg` finds its element
-    cell = {name: row.get(name) for name in FACETS}
-    artist.page = (cell, "; ".join(filter(None, remarks)))
+    artist.marks = [(row, _remarks(row, hover)) for row, hover in told]
+
+
+def _remarks(row: Mapping[str, Any], hover: str) -> str:
+    parts = [hover, text(row.get("hover"))]
+    if is_true(row, "published"):
+        parts.append(PUBLISHED_MEANS)
+    elif is_true(row, "disturbed"):
+        parts.append(DISTURBED_MEANS)
+    return "; ".join(filter(None, parts))
+
+
+def add_dots(
+    ax: Axes, told: Iterable[Dot], size: float, shapes: Mapping[str, str], hue: str = ""
+) -> None:
+    """Markers of rows, in their own colour or a `hue`: one artist for all that look alike.
+
+    Every value must have a place on its axis: none of 0 on a logarithmic one.
+    """
+    alike: dict[tuple[Any, ...], list[Dot]] = {}
+    for one in told:
+        *_, row, _ = one
+        shape = shapes.get(text(row.get("place")), "o")
+        kind = is_true(row, "published"), is_true(row, "disturbed")
+        alike.setdefault((hue or style.colour(row), shape, kind), []).append(one)
+    for (color, shape, _), dots in alike.items():
+        xs, ys, rows, hovers = zip(*dots, strict=True)
+        line = add_line(ax, xs, ys, color=color, marker=shape, markersize=size, linestyle="none")
+        mark(line, *zip(rows, hovers, strict=True))
 
 
 def add_line(ax: Axes, xs: Sequence[float], ys: Sequence[float], **look: Any) -> Line2D:
@@ -123,7 +151,7 @@ def scale(axis: Any, log: bool, label: str, ends: tuple[float, float] | None = N
         axis.set_major_locator(LogLocator(subs=subs, numticks=12))
     else:
         axis.set_major_locator(MaxNLocator(4 if side == "y" else 5, steps=[1, 2, 2.5, 5, 10]))
-    axis.set_minor_formatter(NullFormatter())
+    axis.set_minor_locator(NullLocator())  # they are not drawn, and cost more than all else here
     axis.set_major_formatter(FuncFormatter(lambda value, _: tick(value)))
     axis.set_label_text(label)
 
@@ -179,45 +207,29 @@ def layout(
     left = min(style.widest_in(labels) + 0.12, MOST_LABEL_IN) if labels else 0.6
     right = 0.5 if labels else 0.1
     legend_columns, n_legend = legend_rows(entries)
-    rows = [
-        list(range(i, min(i + columns, len(heights_in))))
-        for i in range(0, len(heights_in), columns)
-    ]
     limit = int((WIDTH_IN / columns - 0.1) / style.text_in("x") * 0.92)
     titles = ["\n".join(wrap(title, limit, max_lines=2, placeholder="…")) for title in titles]
-    deepest = [max(titles[i].count("\n") for i in row) for row in rows]
-    head = [
-        TITLE_IN + more * TITLE_LINE_IN if any(titles[i] for i in row) else 0.06
-        for row, more in zip(rows, deepest, strict=True)
-    ]
+    deepest = max(title.count("\n") for title in titles)
+    head = TITLE_IN + deepest * TITLE_LINE_IN if any(titles) else 0.06
     foot = TICKS_IN + LABEL_IN
-    tall = [max(heights_in[i] for i in row) for row in rows]
-    whole = n_legend * LEGEND_ROW_IN + sum(head) + sum(tall) + len(rows) * (foot + GAP_IN) - GAP_IN
+    tall = [max(heights_in[i : i + columns]) for i in range(0, len(heights_in), columns)]
+    above, between = n_legend * LEGEND_ROW_IN + head, foot + GAP_IN + head
+    whole = above + sum(tall) + (len(tall) - 1) * between + foot
     drawing = Figure(figsize=(WIDTH_IN, whole))
-    top, width = whole - n_legend * LEGEND_ROW_IN, WIDTH_IN / columns
-    axes = []
-    for row, above, high in zip(rows, head, tall, strict=True):
-        top -= above
-        for place, index in enumerate(row):
-            own = heights_in[index]
-            box = (place * width + left, top - own, width - left - right, own)
-            ax = drawing.add_axes(
-                (box[0] / WIDTH_IN, box[1] / whole, box[2] / WIDTH_IN, box[3] / whole)
-            )
-            if titles[index]:
-                # From the left edge of its labels, where these leave little room.
-                shift = -left if labels else -0.4
-                ax.annotate(
-                    titles[index],
-                    (0, 1),
-                    (shift * 72, 5),
-                    xycoords="axes fraction",
-                    textcoords="offset points",
-                    fontweight="bold",
-                    va="bottom" if "\n" in titles[index] else "baseline",
-                )
-            axes.append(ax)
-        top -= high + foot + GAP_IN
+    width = WIDTH_IN / columns - left - right
+    room = {"left": left / WIDTH_IN, "right": 1 - right / WIDTH_IN}
+    room |= {"top": 1 - above / whole, "bottom": foot / whole}
+    room |= {"wspace": (left + right) / width, "hspace": between * len(tall) / sum(tall)}
+    grid = {"height_ratios": tall, **room}
+    every = drawing.subplots(len(tall), columns, squeeze=False, gridspec_kw=grid).ravel()
+    axes, surplus = every[: len(titles)], every[len(titles) :]
+    for ax in surplus:
+        ax.remove()
+    for ax, title in zip(axes, titles, strict=True):
+        # From the left edge of its labels, where these leave little room.
+        at = (-72 * (left if labels else 0.4), 4)
+        look: Any = {"xycoords": "axes fraction", "textcoords": "offset points", "va": "bottom"}
+        ax.annotate(title, (0, 1), at, fontweight="bold", **look)
     if entries:
         handles, names = zip(*entries, strict=True)
         drawing.legend(
@@ -232,7 +244,7 @@ def layout(
             columnspacing=1.4,
             labelspacing=0.35,
         )
-    return drawing, axes
+    return drawing, [*axes]
 
 
 def swatch(face: str, hatch: str = "") -> Patch:

@@ -34,16 +34,6 @@ def _known(frame: pd.DataFrame, names: Sequence[str]) -> list[str]:
     return [name for name in dict.fromkeys([*every, *looks]) if name in frame]
 
 
-def _is_known(row: Mapping[str, Any], column: str) -> bool:
-    value = row.get(column)
-    return value is not None and value == value
-
-
-def _interval(row: Mapping[str, Any], column: str) -> list[float] | None:
-    ends = [row.get(f"{column}_{end}") for end in ("low", "high")]
-    return None if any(end is None or end != end for end in ends) else ends  # type: ignore[return-value]
-
-
 def _spread(frame: pd.DataFrame, column: str) -> list[pd.Series]:
     """A column with both ends of its interval, as far as it has them."""
     return [frame[name] for end in ("", "_low", "_high") if (name := column + end) in frame]
@@ -82,7 +72,6 @@ class StackedBars:
         dot = self.dot[0] if self.dot else ""
         return _known(frame, [self.panel, self.group, self.row, *self.parts, dot])
 
-    @style.in_look
     def draw(self, frame: pd.DataFrame) -> Figure:
         """Bars below each other."""
         parts = [name for name in self.parts if name in frame and frame[name].notna().any()]
@@ -93,12 +82,11 @@ class StackedBars:
             entries.append((axes.dot(style.INK), self.dot[1]))
         own = panels(frame, self.panel)
         lines = [self._lines(rows) for _, rows in own]
-        drawing, all_axes = axes.layout(
-            [ROW_IN * len(each) + 0.06 for each in lines],
-            [label for each in lines for label, _ in each],
-            [name for name, _ in own],
-            [*entries, *axes.looks(frame)],
-        )
+        heights_in = [ROW_IN * len(each) + 0.06 for each in lines]
+        labels = [label for each in lines for label, _ in each]
+        titles = [name for name, _ in own]
+        entries += axes.looks(frame)
+        drawing, all_axes = axes.layout(heights_in, labels, titles, entries)
         for ax, each, (_, rows) in zip(all_axes, lines, own, strict=True):
             self._panel(ax, each, rows, parts)
             if self.shares:
@@ -143,25 +131,26 @@ class StackedBars:
     def _bar(self, ax: Axes, y: int, label: str, row: dict[str, Any], parts: list[str]) -> None:
         right = left = end = 0.0
         for name in parts:
-            if not _is_known(row, name):
+            value, *ends = (words.number(row.get(name + end)) for end in ("", "_low", "_high"))
+            if value is None:
                 continue
-            value = float(row[name])
             start = right if value >= 0 else left
             fill = self._fill(row, name, parts)
             bar = Rectangle((start, y - 0.33), value, 0.66, facecolor=fill, linewidth=0)
             ax.add_artist(bar)
-            mark(bar, row, f"{label}, {self.parts[name]}: {axes.measured(row, name, self.unit)}")
+            said = axes.measured(row, name, self.unit)
+            mark(bar, (row, f"{label}, {self.parts[name]}: {said}"))
             right, left = max(right, start + value), min(left, start + value)
-            ends = [start + bound for bound in _interval(row, name) or ()]
-            if ends:
-                axes.add_line(ax, ends, [y, y], color=style.INK, linewidth=0.7)
-            end = max(end, right, *ends)
+            reached = [start + bound for bound in ends if bound is not None]
+            if len(reached) == 2:
+                axes.add_line(ax, reached, [y, y], color=style.INK, linewidth=0.7)
+            end = max(end, right, *reached)
         whole = right + left
-        if self.dot and _is_known(row, self.dot[0]):
-            name, meaning = self.dot
-            dot = axes.add_line(ax, [row[name]], [y], color=style.INK, marker="o", markersize=3)
-            mark(dot, row, f"{label}, {meaning}: {axes.measured(row, name, self.unit)}")
-            end, whole = max(end, row[name]), row[name]
+        name, meaning = self.dot or ("", "")
+        if (value := words.number(row.get(name))) is not None:
+            said = f"{label}, {meaning}: {axes.measured(row, name, self.unit)}"
+            axes.add_dots(ax, [(value, y, row, said)], 3, {}, style.INK)
+            end, whole = max(end, value), value
         if self.total and whole:
             look: dict[str, Any] = {"textcoords": "offset points", "va": "center"}
             look |= {"size": style.SMALL_PT}
@@ -193,7 +182,6 @@ class DotInterval:
         """What names a dot, and its value."""
         return _known(frame, [self.row, "place", "setup", self.value])
 
-    @style.in_look
     def draw(self, frame: pd.DataFrame) -> Figure:
         """Lines of dots below each other."""
         labels = [text(name) for name in dict.fromkeys(frame[self.row])]
@@ -202,21 +190,20 @@ class DotInterval:
         axes.scale(ax.xaxis, True, self.x, axes.limits(_spread(frame, self.value), True))
         axes.categories(ax, labels)
         ax.grid(visible=True, axis="y", color=style.RULE, linewidth=0.4)
-        shapes = axes.devices(frame)
-        for row in records(frame):
-            if _is_known(row, self.value):
-                self._dot(ax, labels.index(text(row[self.row])), row, shapes)
+        own = frame[frame[self.value].gt(0)]
+        rows = records(own)
+        at = [labels.index(text(row[self.row])) for row in rows]
+        ends = [own.get(f"{self.value}_{end}", own[self.value]) for end in ("low", "high")]
+        hues: Any = [style.colour(row) for row in rows]
+        ax.hlines(at, ends[0], ends[1], hues, linewidth=0.9)
+        dots = [(row[self.value], y, row, self._said(row)) for y, row in zip(at, rows, strict=True)]
+        axes.add_dots(ax, dots, 3.6, axes.devices(frame))
         return drawing
 
-    def _dot(self, ax: Axes, y: int, row: dict[str, Any], shapes: Mapping[str, str]) -> None:
-        hue = style.colour(row)
-        if ends := _interval(row, self.value):
-            axes.add_line(ax, ends, [y, y], color=hue, linewidth=0.9)
-        look = {"marker": shapes.get(text(row.get("place")), "o"), "markersize": 3.6, "color": hue}
-        dot = axes.add_line(ax, [row[self.value]], [y], linestyle="none", **look)
+    def _said(self, row: Mapping[str, Any]) -> str:
         names = [text(row[self.row]), text(row.get("setup")), text(row.get("place"))]
         said = ", ".join(filter(None, names))
-        mark(dot, row, f"{said}: {axes.measured(row, self.value, self.unit)}")
+        return f"{said}: {axes.measured(row, self.value, self.unit)}"
 
 
 @dataclass(frozen=True)
@@ -249,12 +236,11 @@ class Lines:
         """What names a line, and its values."""
         return _known(frame, [self.panel, self.line, self.colour, self.x, self.y])
 
-    @style.in_look
     def draw(self, frame: pd.DataFrame) -> Figure:
         """Small multiples."""
-        seen = [*self.columns(frame), "device", "place", "hover", self.dashed]  # of some 400
-        frame = frame[[name for name in dict.fromkeys(seen) if name in frame]]
-        frame = frame.dropna(subset=[self.x, self.y])
+        frame = frame.dropna(subset=[self.line, self.x, self.y])
+        for column, log in ((self.x, self.log_x), (self.y, self.log_y)):
+            frame = frame[frame[column].gt(0)] if log else frame
         own = panels(frame, self.panel)
         order = list(dict.fromkeys(frame[self.colour])) if self.colour else []
         hues = {value: style.ramp(place, len(order)) for place, value in enumerate(order)}
@@ -265,42 +251,49 @@ class Lines:
         if self.dashed and holds(frame, self.dashed).any():
             entries.append((axes.stroke(style.MUTED, "--"), f"dashed: {self.dashed}"))
         entries += axes.device_entries(frame) if self.markers else []
-        drawing, all_axes = axes.layout(
-            [PANEL_IN] * len(own),
-            [],
-            [name for name, _ in own],
-            [*entries, *axes.looks(frame)],
-            min(self.columns_of_panels, len(own)),
-        )
+        entries += axes.looks(frame)
+        titles, columns = [name for name, _ in own], min(self.columns_of_panels, len(own))
+        drawing, all_axes = axes.layout([PANEL_IN] * len(own), [], titles, entries, columns)
         for index, (ax, (name, rows)) in enumerate(zip(all_axes, own, strict=True)):
-            axes.scale(ax.xaxis, self.log_x, self.x_label, axes.limits([rows[self.x]], self.log_x))
+            ends = axes.limits([rows[self.x]], self.log_x)
+            axes.scale(ax.xaxis, self.log_x, self.x_label, ends)
             first = index % self.columns_of_panels == 0
             values = _spread(rows, self.y) if self.markers else [rows[self.y]]
             ends = axes.limits(values, self.log_y)
             axes.scale(ax.yaxis, self.log_y, self.y_label if first else "", ends)
-            for title, series in panels(rows, self.line):
-                self._line(ax, f"{name}, {title}".removeprefix(", "), series, hues, shapes)
+            heads = records(rows.drop_duplicates(self.line))
+            for head, (title, series) in zip(heads, panels(rows, self.line), strict=True):
+                said = f"{name}, {title}".removeprefix(", ")
+                self._line(ax, said, head, series, hues, shapes)
         return drawing
 
     def _line(
-        self, ax: Axes, name: str, series: pd.DataFrame, hues: Mapping, shapes: Mapping
+        self,
+        ax: Axes,
+        name: str,
+        first: Mapping[str, Any],
+        series: pd.DataFrame,
+        hues: Mapping,
+        shapes: Mapping,
     ) -> None:
-        (first,) = records(series.head(1))
         hue = hues[first[self.colour]] if self.colour else style.colour(first)
         dashed = bool(self.dashed) and axes.is_true(first, self.dashed)
         xs, ys = series[self.x].tolist(), series[self.y].tolist()
-        look = {"color": hue, "linewidth": 0.9, "linestyle": "--" if dashed else "-"}
-        line = axes.add_line(ax, xs, ys, clip_on=True, **look)
+        dashes = "--" if dashed else "-"
+        line = axes.add_line(ax, xs, ys, color=hue, linewidth=0.9, linestyle=dashes)
         ends = f"{words.significant(ys[0])} to {words.significant(ys[-1])}"
-        mark(line, first | {"disturbed": None}, f"{name}: {self.y_label or self.y} {ends}")
-        has_markers = self.dashed_markers if dashed else self.markers
-        for row in records(series) if has_markers or len(series) == 1 else ():
-            if ends_ := _interval(row, self.y):
-                axes.add_line(ax, [row[self.x]] * 2, ends_, color=hue, linewidth=0.7)
-            look = {"color": hue, "marker": shapes.get(row.get("place"), "o"), "markersize": 2.6}
-            dot = axes.add_line(ax, [row[self.x]], [row[self.y]], **look)
-            at = f"{self.x_label} {words.significant(row[self.x])}"
-            mark(dot, row, f"{name}, {at}: {axes.measured(row, self.y, self.y_label)}")
+        mark(line, ({**first, "disturbed": None}, f"{name}: {self.y_label or self.y} {ends}"))
+        if not (self.dashed_markers if dashed else self.markers) and len(series) > 1:
+            return
+        if f"{self.y}_low" in series:
+            low, high = series[f"{self.y}_low"], series[f"{self.y}_high"]
+            ax.vlines(xs, low, high, hue, linewidth=0.7)
+        dots = [(row[self.x], row[self.y], row, self._said(name, row)) for row in records(series)]
+        axes.add_dots(ax, dots, 2.6, shapes, hue)
+
+    def _said(self, name: str, row: Mapping[str, Any]) -> str:
+        at = f"{self.x_label} {words.significant(row[self.x])}"
+        return f"{name}, {at}: {axes.measured(row, self.y, self.y_label)}"
 
 
 @dataclass(frozen=True)
@@ -329,21 +322,15 @@ class Scatter:
         roofs = self.roofs[:2] if self.roofs else ()
         return _known(frame, [self.panel, "place", self.name, self.x, self.y, *roofs])
 
-    @style.in_look
     def draw(self, frame: pd.DataFrame) -> Figure:
         """Dots on logarithmic axes."""
-        frame = frame.dropna(subset=[self.x, self.y])
+        frame = frame[frame[self.x].gt(0) & frame[self.y].gt(0)]
         own = panels(frame, self.panel)
         entries = [*axes.kinds(frame), *axes.device_entries(frame), *axes.looks(frame)]
         if self.equal:
             entries.append((axes.stroke(style.MUTED, "--"), "both are equal"))
-        drawing, all_axes = axes.layout(
-            [self.high_in] * len(own),
-            [],
-            [name for name, _ in own],
-            entries,
-            min(2, len(own)),
-        )
+        titles, columns = [name for name, _ in own], min(2, len(own))
+        drawing, all_axes = axes.layout([self.high_in] * len(own), [], titles, entries, columns)
         shapes = axes.devices(frame)
         for ax, (_, rows) in zip(all_axes, own, strict=True):
             self._panel(ax, rows, shapes)
@@ -369,13 +356,14 @@ class Scatter:
                 line = axes.add_line(ax, xs, ys, color=style.colour(row), linewidth=0.8)
                 high, steep = words.significant(row[level]), words.significant(row[slope])
                 roof = f"roof of {row[of]}: {high}, {steep} a unit of x"
-                mark(line, row | {"disturbed": None, "hover": None}, roof)
-        for row in records(rows):
-            look = {"marker": shapes.get(text(row.get("place")), "o"), "markersize": 3.4}
-            look |= {"color": style.colour(row), "linestyle": "none"}
-            dot = axes.add_line(ax, [row[self.x]], [row[self.y]], **look)
-            x, y = (axes.measured(row, name, "") for name in (self.x, self.y))
-            mark(dot, row, f"{text(row[self.name])}: {self.x_label} {x}, {self.y_label} {y}")
+                mark(line, (row | {"disturbed": None, "hover": None}, roof))
+        each = records(rows)
+        dots = [(row[self.x], row[self.y], row, self._said(row)) for row in each]
+        axes.add_dots(ax, dots, 3.4, shapes)
+
+    def _said(self, row: Mapping[str, Any]) -> str:
+        x, y = (axes.measured(row, name, "") for name in (self.x, self.y))
+        return f"{text(row[self.name])}: {self.x_label} {x}, {self.y_label} {y}"
 
 
 @dataclass(frozen=True)
@@ -391,7 +379,6 @@ class Timeline:
         """What names a panel, and its values."""
         return _known(frame, [self.panel, self.t, *self.series])
 
-    @style.in_look
     def draw(self, frame: pd.DataFrame) -> Figure:
         """Two panels a row."""
         own = panels(frame, self.panel)
@@ -399,9 +386,8 @@ class Timeline:
         hue = {name: style.ramp(2 * place, 6) for place, name in enumerate(shown)}
         entries = [(axes.stroke(hue[name]), self.series[name]) for name in shown]
         columns = min(2, len(own))
-        drawing, all_axes = axes.layout(
-            [PANEL_IN - 0.3] * len(own), [], [name for name, _ in own], entries, columns
-        )
+        titles, high_in = [name for name, _ in own], PANEL_IN - 0.3
+        drawing, all_axes = axes.layout([high_in] * len(own), [], titles, entries, columns)
         for index, (ax, (name, rows)) in enumerate(zip(all_axes, own, strict=True)):
             axes.scale(ax.xaxis, False, "seconds", axes.limits([rows[self.t]], False, zero=True))
             label = self.y_label if index % columns == 0 else ""
@@ -413,7 +399,8 @@ class Timeline:
                     xs, ys = known[self.t].tolist(), known[column].tolist()
                     line = axes.add_line(ax, xs, ys, color=hue[column], linewidth=1)
                     most = f"at most {words.significant(max(ys))} {self.y_label}"
-                    mark(line, records(known.head(1))[0], f"{name}, {self.series[column]}: {most}")
+                    said = f"{name}, {self.series[column]}: {most}"
+                    mark(line, (records(known.head(1))[0], said))
         return drawing
 
 
@@ -427,7 +414,6 @@ class Flow:
         """The layers."""
         return _known(frame, list(self.layers))
 
-    @style.in_look
     def draw(self, frame: pd.DataFrame) -> Figure:
         """Boxes, and a line for each path between two of them."""
         most = max(frame[layer].nunique() for layer in self.layers)
@@ -455,7 +441,7 @@ class Flow:
                 xs, ys = [x1 + 0.4, x2 - 0.4], [y1 + down, y2 + down]
                 line = axes.add_line(ax, xs, ys, color=style.shade(row["backend"]), linewidth=1)
                 path = f"{row[left]} – {row[right]}, {row['backend']}"
-                mark(line, row | {"disturbed": None}, path)
+                mark(line, (row | {"disturbed": None}, path))
         return drawing
 
 

@@ -133,7 +133,13 @@ PLACE: tuple[Column, ...] = (
 
 
 def fitting(drawer: Drawer, frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows that a figure has room for: those of its first panels and categories."""
+    """The rows that a figure has room for: those of its first panels and categories.
+
+    Of its columns, which may be 400, they have those that are drawn.
+    """
+    seen = [*drawer.columns(frame), "device", "place", "hover", getattr(drawer, "dashed", "")]
+    seen += getattr(drawer, "roofs", None) or ()
+    frame = frame[[name for name in dict.fromkeys(seen) if name in frame]]
     panel, group, row = (getattr(drawer, name, "") for name in ("panel", "group", "row"))
     if panel:
         frame = frame[frame[panel].isin(frame[panel].drop_duplicates().head(MOST_PANELS))]

@@ -6,15 +6,12 @@ A drawing is made in the colours of the light theme. The page replaces each by i
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Mapping, Sequence
-from functools import wraps
-from typing import Any, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from matplotlib import rc_context, rcParamsDefault
+from matplotlib import rcParamsDefault
 
 from siliconprof import plugins
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 TEXT_PT, SMALL_PT = 7.5, 6.5
 LIGHT = {
@@ -120,7 +117,7 @@ def ramp(index: int, of: int) -> str:
     return RAMP[round(index / max(of - 1, 1) * 5)][0]
 
 
-LOOK = rcParamsDefault | {  # whatever the host's own matplotlibrc says
+LOOK = rcParamsDefault | {  # in which all is drawn, whatever the host's own matplotlibrc says
     "backend": "svg",
     "font.size": TEXT_PT,
     "font.family": "sans-serif",
@@ -129,10 +126,6 @@ LOOK = rcParamsDefault | {  # whatever the host's own matplotlibrc says
     "axes.edgecolor": MUTED,
     "axes.labelcolor": MUTED,
     "axes.labelsize": SMALL_PT,
-    "axes.titlecolor": INK,
-    "axes.titlesize": TEXT_PT,
-    "axes.titlelocation": "left",
-    "axes.titleweight": "bold",
     "axes.facecolor": "none",
     "axes.linewidth": 0.5,
     "axes.axisbelow": True,
@@ -150,8 +143,6 @@ LOOK = rcParamsDefault | {  # whatever the host's own matplotlibrc says
     "ytick.major.width": 0.5,
     "xtick.major.size": 2.5,
     "ytick.major.size": 2.5,
-    "xtick.minor.size": 0,
-    "ytick.minor.size": 0,
     "hatch.linewidth": 0.6,
     "lines.linewidth": 1.0,
     "legend.frameon": False,
@@ -161,17 +152,6 @@ LOOK = rcParamsDefault | {  # whatever the host's own matplotlibrc says
     "svg.fonttype": "none",
     "svg.hashsalt": "siliconprof",  # the same data make the same bytes
 }
-
-
-def in_look(function: F) -> F:
-    """Run a function under our look, whatever the host's is."""
-
-    @wraps(function)
-    def under(*arguments: Any, **named: Any) -> Any:
-        with rc_context(LOOK):
-            return function(*arguments, **named)
-
-    return under  # type: ignore[return-value]
 
 
 def text_in(text: str, size_pt: float = TEXT_PT) -> float:

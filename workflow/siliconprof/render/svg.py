@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import io
 import re
 import xml.etree.ElementTree as ET
@@ -19,7 +18,9 @@ FACETS = ("device", "backend", "workload", "precision")
 AXES = (*FACETS, "trainer")  # of the page's filter; a workload has one trainer
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 _LONG = re.compile(r"(\d+\.\d)\d+")
-_FONT = re.compile(r"font: ([^;\"]*?)([\d.]+)px [^;\"]*")
+_GROUP_ID = re.compile(r'<g id="[^"]*"')
+_G = f"{{{SVG}}}g"
+_FONT = re.compile(r" ?font-family: [^;\"]*;?")
 
 
 class Cells:
@@ -61,7 +62,6 @@ class Cells:
         return listed
 
 
-@style.in_look
 def drawn(drawing: Figure) -> ET.Element:
     """A figure as an SVG element, which `standalone` and then `inline` make texts of."""
     out = io.BytesIO()
@@ -74,6 +74,8 @@ def drawn(drawing: Figure) -> ET.Element:
     for element in root.iter():  # coordinates alone: a label's digits stay
         for name, value in element.attrib.items():
             element.set(name, _LONG.sub(r"\1", value))
+        if "style" in element.attrib:
+            element.set("style", _FONT.sub("", element.attrib["style"]))
     return root
 
 
@@ -85,28 +87,30 @@ def inline(drawing: Figure, root: ET.Element, name: str, description: str, cells
         name: of the exhibit, which begins the drawing's ids.
         description: for who cannot see it.
     """
-    marked: Any = drawing.findobj(lambda artist: hasattr(artist, "page"))
-    shown = {artist.get_gid(): artist.page for artist in marked}
-    for group in root.iter(f"{{{SVG}}}g"):
-        if group.get("id", "") not in shown:
-            continue
-        row, hover = shown[group.attrib["id"]]
-        del group.attrib["id"]
-        group.set("class", "mark")
-        if of := cells.of(row):
-            group.set("data-of", of)
-        title = ET.Element(f"{{{SVG}}}title")
-        title.text = hover
-        group.insert(0, title)
-    for group in root.iter(f"{{{SVG}}}g"):
-        group.attrib.pop("id", None)
+    marked: Any = drawing.findobj(lambda artist: hasattr(artist, "marks"))
+    marks_of = {artist.get_gid(): artist.marks for artist in marked}
+    for group in [*root.iter(_G)]:
+        marks = marks_of.get(group.attrib.pop("id", ""), [])
+        parts = [group]
+        if len(marks) > 1:
+            *_, drawn_dots = group
+            parts = [ET.Element(_G) for _ in drawn_dots]
+            for part, dot in zip(parts, drawn_dots, strict=True):
+                part.append(dot)
+            drawn_dots[:] = parts
+        for part, (row, hover) in zip(parts if marks else (), marks, strict=True):
+            part.set("class", "mark")
+            if of := cells.of(row):
+                part.set("data-of", of)
+            title = ET.Element(f"{{{SVG}}}title")
+            title.text = hover
+            part.insert(0, title)
     for size in ("width", "height"):
         root.attrib.pop(size, None)
     root.set("role", "img")
     root.set("aria-label", description)
     text = ET.tostring(root, encoding="unicode")
     text = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", text).replace("xlink:href", "href")
-    text = _FONT.sub(r"font: \1\2px var(--sans)", text)
     for colour, variable in style.VARIABLE_OF.items():
         text = text.replace(colour, f"var(--{variable})")
     return text.replace(f' xmlns="{SVG}"', "").replace(f' xmlns:xlink="{XLINK}"', "")
@@ -114,22 +118,17 @@ def inline(drawing: Figure, root: ET.Element, name: str, description: str, cells
 
 def standalone(root: ET.Element) -> str:
     """A file of its own, in the light theme on white."""
-    root = copy.deepcopy(root)
-    for group in root.iter(f"{{{SVG}}}g"):
-        group.attrib.pop("id", None)
     left, top, width, height = map(float, root.attrib["viewBox"].split())
     margin = 8
     box = (left - margin, top - margin, width + 2 * margin, height + 2 * margin)
-    root.set("viewBox", " ".join(f"{value:g}" for value in box))
-    root.set("width", f"{box[2]:g}pt")
-    root.set("height", f"{box[3]:g}pt")
-    names = dict(zip(("x", "y", "width", "height"), map(str, box), strict=True))
-    root.insert(0, ET.Element(f"{{{SVG}}}rect", {**names, "fill": "#ffffff"}))
-    text = ET.tostring(root, encoding="unicode")
-    return _FONT.sub(rf"font: \1\2px {FONT}", text) + "\n"
+    names = dict(zip(("x", "y", "width", "height"), map("{:g}".format, box), strict=True))
+    size = {"width": f"{box[2]:g}pt", "height": f"{box[3]:g}pt", "font-family": FONT}
+    whole = ET.Element(root.tag, root.attrib | size | {"viewBox": " ".join(names.values())})
+    ET.SubElement(whole, f"{{{SVG}}}rect", names | {"fill": "#ffffff"})
+    whole.extend(root)
+    return _GROUP_ID.sub("<g", ET.tostring(whole, encoding="unicode")) + "\n"
 
 
-@style.in_look
 def for_print(drawing: Figure, path: Path) -> None:
     """The figure as SVG, PNG and PDF, beside each other."""
     path.with_suffix(".svg").write_text(standalone(drawn(drawing)), encoding="utf-8")

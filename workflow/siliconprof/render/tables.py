@@ -18,13 +18,14 @@ from siliconprof.analyse.frames import records
 from siliconprof.render.axes import is_true
 from siliconprof.render.axes import text as words_of
 from siliconprof.render.exhibit import Column, Num, Text
-from siliconprof.render.svg import Cells
+from siliconprof.render.svg import FACETS, Cells
 from siliconprof.store import table_files
 
 MOST_ROWS = 200
 WIDE = 0.05  # half-width of an interval, as a share, from which it is marked
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 NOT_MEASURED = "not measured"
+OF_ROW = {*FACETS, "why_not", "published", "computed", "source_text", "css"}
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,9 @@ def html(frame: pd.DataFrame, columns: Sequence[Column], cells: Cells, file: str
     best = {c.column: getattr(shown[c.column], c.best)() for c in of_best}
     reasons: dict[str, str] = {}
     lines = []
-    for row in records(shown):
+    ends = ("", "_why", "_computed")
+    seen = {f"{name}{end}" for c in columns for name in c.columns for end in ends} | OF_ROW
+    for row in records(shown[[name for name in shown if name in seen]]):
         of = cells.of(row)
         tds = [
             _number(row, c, best.get(c.column), reasons) if isinstance(c, Num) else _words(row, c)
@@ -178,5 +181,6 @@ def _number(
 def csv(frame: pd.DataFrame, columns: Sequence[str]) -> str:
     """The columns that a frame has, as CSV; a spreadsheet takes no text for a formula."""
     own = frame[[name for name in dict.fromkeys(columns) if name in frame]]
-    harmless = own.map(table_files.harmless) if len(own) else own
+    texts = own.select_dtypes(exclude="number")
+    harmless = own.assign(**texts.map(table_files.harmless)) if len(own) else own
     return harmless.to_csv(index=False, lineterminator="\n")

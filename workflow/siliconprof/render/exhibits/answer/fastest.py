@@ -30,7 +30,7 @@ UNKNOWN = "not taken apart"
 )
 def fastest(frames: Frames) -> pd.DataFrame:
     """For each model its fastest setup of all, against the best of every other backend or device."""
-    frame = answer.fastest(frames)
+    frame = answer.fastest(frames).copy()
     label = frame["work_label"].str.extract("([^:]*)(?:: (.*))?")
     is_same = frame["same_index"] == frame["rival_index"]
     for end in ("", "_low", "_high"):

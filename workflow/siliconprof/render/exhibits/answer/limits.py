@@ -373,11 +373,7 @@ def _absent(frames: Frames) -> pd.DataFrame:
 AGAIN = "snakemake --cores 1 report --configfile results/experiment.json --replace-workflow-config"
 
 
-@exhibit(
-    "reproduce",
-    facts=True,
-    needs="",
-)
+@exhibit("reproduce", facts=True, needs="")
 def reproduce(frames: Frames) -> pd.DataFrame:
     """How to make it again: the command, the code, the versions, the hosts and when."""
     host, experiment, cells = frames.matrix.host, frames.matrix.experiment, frames.cells

@@ -41,11 +41,7 @@ MLX_LIBRARIES = {"apple": "Metal", "nvidia": "CUDA"}  # and of MLX on it, by its
 MOST_IN_STACK = 8
 
 
-@exhibit(
-    "paper-figure-1",
-    figure=Flow(LAYERS),
-    needs="It needs any measured cell.",
-)
+@exhibit("paper-figure-1", figure=Flow(LAYERS), needs="It needs any measured cell.")
 def paper_figure_1(frames: Frames) -> pd.DataFrame:
     """Figure 1: the stack from workloads down to devices, with what really ran on these hosts."""
     cells = frames.cells[frames.cells["status"] == "ok"]
