@@ -131,7 +131,7 @@ def test_a_wrong_file_is_answered_in_one_line(door: Checkout, name: str) -> None
         ("explain gpt2-nano-plain gpt2-nano-hf/fp32", "add one of: torch-cpu/fp32"),
         ("predict gpt2-tiny-plain/torch-cpu/fp32 --backend torch-cup", "did you mean 'torch-cpu'?"),
         ("predict gpt2-tiny-plain/torch-cpu/fp32 --host vmm", "did you mean 'vm'?"),
-        ("predict --model gpt2-xl --batch 4096", "a step's operators are read from a step"),
+        ("predict --model gpt2-xxl --batch 1", "did you mean 'gpt2-xl'?"),
         ("compare results results --where-a backend=MLX", "did you mean 'mlx'?"),
         ("pack --output a.zip --host vmm", "did you mean 'vm'?"),
     ],

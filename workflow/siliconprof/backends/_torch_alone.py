@@ -15,8 +15,6 @@ from time import perf_counter
 from typing import Any, NamedTuple
 from unittest import mock
 
-import numpy as np
-
 from siliconprof.backends import _torch_operators
 from siliconprof.backends._alone import VALUE, Call, Reuse, copies
 from siliconprof.hosts import caches, machine
@@ -45,6 +43,8 @@ class Seen(NamedTuple):
 
 def calls(backend: Any, workload: Any, batch: Any, clock: Any) -> list[Call]:
     """See `Backend.calls`."""
+    import numpy as np
+
     torch, shapes = backend.torch, workload.weight_shapes()
     workload.initial_weights = lambda seed: (  # without memory
         (name, np.broadcast_to(np.float32(0), shape)) for name, shape in shapes.items()

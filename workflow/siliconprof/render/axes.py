@@ -209,10 +209,12 @@ def layout(
     legend_columns, n_legend = legend_rows(entries)
     limit = int((WIDTH_IN / columns - 0.1) / style.text_in("x") * 0.92)
     titles = ["\n".join(wrap(title, limit, max_lines=2, placeholder="…")) for title in titles]
-    deepest = max(title.count("\n") for title in titles)
+    deepest = max((title.count("\n") for title in titles), default=0)
     head = TITLE_IN + deepest * TITLE_LINE_IN if any(titles) else 0.06
     foot = TICKS_IN + LABEL_IN
-    tall = [max(heights_in[i : i + columns]) for i in range(0, len(heights_in), columns)]
+    tall = [max(heights_in[i : i + columns]) for i in range(0, len(heights_in), columns)] or [
+        ROW_IN
+    ]
     above, between = n_legend * LEGEND_ROW_IN + head, foot + GAP_IN + head
     whole = above + sum(tall) + (len(tall) - 1) * between + foot
     drawing = Figure(figsize=(WIDTH_IN, whole))
