@@ -1,4 +1,4 @@
-"""A step's distinct operators, each timed alone: the process that `siliconprof predict --measure` starts.
+"""A step's distinct operators, each timed alone: the process that `--measure` of `siliconprof predict` starts.
 
     python -m siliconprof.session.alone < JOBS > RESULTS
 
