@@ -5,8 +5,8 @@ of torch, an `hf` cell against transformers' Trainer alone, an MLX cell against 
 model as its own tuner writes it; and cells forked from a process that has imported, as a run forks
 them on Linux, against cells in an interpreter of their own. Both sides of a round are processes of
 their own, one after the other, in an order that is drawn; model, weights, batches, optimizer, threads
-and environment are the same. For each pair: the ratio of the median step, the cell's over the other's, the median over the rounds with
-its 95 % interval. The data sets must have been prepared (`make report`, of a `--model` with the same
+and environment are the same. For each pair: the ratio of the median step, the cell's over the other's,
+the median over the rounds with its 95 % interval. The data sets must have been prepared (`make report`, of a `--model` with the same
 MODEL). What the probes add is asked of `probes.py`, within one process.
 """
 

@@ -48,8 +48,9 @@ def fastest(frames: Frames) -> pd.DataFrame:
     `rival_place`, `rival_index` and `rival_times`, how many times as long it takes, with its
     interval; for the fastest of them in the same precision the same as `same_…`; `comparison`, in
     words; `names_device`, whether these name the device too, as they do where a run has several or a
-    reference's is one of both; `training`, its name; `cause`, the largest of that gap with
-    their shares, up to three, in `cause_of` of which gap, that of `cause_pair` in `Frames.gaps`; `per_1000_usd`, samples/s, where a source has the device's price;
+    reference's is one of both; `training`, its name; `cause`, the largest causes of that gap with their
+    shares, up to three, in `cause_of` of which gap, that of `cause_pair` in `Frames.gaps`;
+    `per_1000_usd`, samples/s, where a source has the device's price;
     `of_model`, of the model that the run is about how fast it learns and whether it fits, in words.
     """
     trainings = timed(frames)
