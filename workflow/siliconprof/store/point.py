@@ -85,13 +85,13 @@ class Steps(Open):
 class Operator(Open):
     """A distinct operator of a training step; `seconds` of all its calls, by step."""
 
-    phase: Name = required("phase of the step, such as forward_s")
-    kind: str = required("the framework's name of the operator; empty for the framework itself")
-    role: str = required("module whose it is, layers taken together, or optimizer")
-    inputs: str = required("dtype, shape, and strides where not row by row, of each operand")
+    bytes: Whole = required("that one call reads and writes")  # each operand once
     count: Count = required("calls in a step")
     flops: Whole | None = required("of one call; empty where no formula is known")
-    bytes: Whole = required("that one call reads and writes")  # each operand once
+    inputs: str = required("dtype, shape, and strides where not row by row, of each operand")
+    kind: str = required("the framework's name of the operator; empty for the framework itself")
+    phase: Name = required("phase of the step, such as forward_s")
+    role: str = required("module whose it is, layers taken together, or optimizer")
     seconds: list[Annotated[float, Field(ge=-1, le=1e9)]] = required(
         "of all its calls in a step, timed inside of steps: median; where the cost of timing is "
         "taken off, small ones may be less than 0"
