@@ -12,7 +12,7 @@ how far off the same answer is for trainings that were measured there:
   by operators           by the times of the same operators in other trainings, see `analyse.prediction`;
                          where these tell too little of them, it is refused
   --measure              by the model's own operators, each distinct one timed alone on this host's CPU:
-                         half a minute on a host where nothing else runs
+                         half a minute for each backend, on a host where nothing else runs
 
 A model is never built: its operators are told by a step on arrays without memory. Those of a measured
 training, named as for `siliconprof explain`, stand in its record. `--faster` divides the time of a part
@@ -93,20 +93,24 @@ def of_model(arguments: argparse.Namespace) -> Asked:
         own |= {causal_lm.FACTS: str(model_file.of(spec, arguments.results))}
 
     @cache
-    def read(backend: str, threads: float) -> pd.DataFrame:
-        found = inventory.calls(plugin(own), SPEECH | own, backend, precision, int(threads))
+    def read(backend: str) -> pd.DataFrame:
+        found = inventory.calls(plugin(own), SPEECH | own, backend, precision, threads=1)
         counts = Counter(call.operator for call in found)
-        rows = pd.DataFrame([one._asdict() | {"count": count} for one, count in counts.items()])
-        rows["group"] = list(map(group, rows["kind"], rows["phase"]))
-        return prediction.described(rows)
+        return described([one._asdict() | {"count": count} for one, count in counts.items()])
 
     def operators(place: Mapping[str, Any]) -> pd.DataFrame:
-        return read(place["backend"], place["threads"])
+        return read(place["backend"])
 
     title = f"{arguments.model}, batch {arguments.batch} × {arguments.seq_len} tokens, {precision}"
     title += f", LoRA {arguments.lora}" if arguments.lora else ""
     of_model = module, "plain", arguments.lora
     return Asked(title, of_model, arguments.batch, precision, operators, SPEECH | own)
+
+
+def described(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """Operators of a step with what they are compared by."""
+    frame = pd.DataFrame(rows)
+    return prediction.described(frame.assign(group=list(map(group, frame["kind"], frame["phase"]))))
 
 
 def of_training(name: str, points: pd.DataFrame, measured: Timed) -> Asked:
@@ -173,6 +177,23 @@ def places(measured: Timed, arguments: argparse.Namespace) -> list[tuple[dict[st
         for labels in found.values()
         for place in table_files.rows(chosen.loc[labels[:1], PLACE])
     ]
+
+
+def with_own_operators(
+    asked: Asked,
+    place: Mapping[str, Any],
+    there: Timed,
+    frames: Frames,
+    factors: Mapping[str, float],
+) -> dict[str, Any]:
+    """What is predicted for this host's CPU, its own operators timed alone."""
+    try:
+        measured = by_own_operators(asked, place, there, frames)
+    except UserError as error:
+        return answer(asked, place, there, frames, factors) | {"not_measured": str(error)}
+    rows = described(measured.pop("rows"))  # which takes as long to find out once more
+    asked = asked._replace(operators=lambda _: rows)
+    return answer(asked, place, there, frames, factors) | {"measured": measured}
 
 
 def answer(
@@ -345,12 +366,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             )
         found = []
         for (place, there), can in zip(asked_places, able, strict=True):
-            found.append(answer(asked, place, there, frames, factors))
-            if arguments.measure and can:
-                try:
-                    found[-1]["measured"] = by_own_operators(asked, place, there, frames)
-                except UserError as error:
-                    found[-1]["not_measured"] = str(error)
+            of_place = with_own_operators if arguments.measure and can else answer
+            found.append(of_place(asked, place, there, frames, factors))
     if arguments.json:
         print(json.dumps(found, indent=1))
     else:
