@@ -171,7 +171,9 @@ def test_a_step_beside_a_gpu_takes_as_long_as_the_slower_of_both(
     (what_if,) = answered("predict", results, *of_nano(3, 48), "--faster", "products=2")
     saved_s = answer["closure"] * answer["parts"]["products"] / 2 * (bound_by == "device")
     assert what_if["seconds"] == pytest.approx(answer["seconds"] - saved_s)
+    assert "cuDNN" in what_if["not_known"]
     (whole,) = answered("predict", results, "b4s64")
+    assert whole["not_known"] is None
     assert 1 <= whole["errors"]["trainings"] <= len(SHAPES)
 
 

@@ -56,6 +56,10 @@ MOSTLY = (
     0.5  # of the operators' time, by lines of their kinds: such a prediction is of another kind
 )
 MEASURES = "--measure times its own operators on this host"
+NOT_KNOWN = (
+    "its operators are those of a step on a CPU: which of them a GPU fuses, and what its own kernels of "
+    "attention and recurrent layers take, as cuDNN's, is not known"
+)
 
 UNTIMED = (
     "it was measured, but the operators of its step were not timed, or the step is of a whole training "
@@ -209,7 +213,9 @@ def answer(
         there: its trainings.
         factors: from `faster`.
     """
+    of_cpu = asked.parameters is not None and inventory.is_for_gpu(place["backend"])
     found: dict[str, Any] = {**place, "seconds": None, "bound": None, "measured": None}
+    found["not_known"] = NOT_KNOWN if of_cpu else None
     try:
         rows = asked.operators(place)
     except (UserError, ImportError) as error:
@@ -252,6 +258,8 @@ def as_text(found: Mapping[str, Any], measures: bool) -> str:
         text.append(f"  by operators: not predicted: {found['refusal']}{instead}")
     else:
         text += _operators_text(found)
+    if found["not_known"]:
+        text.append("  " + found["not_known"])
     if reason := found.get("not_measured"):
         text.append(f"  by its own operators: not timed: {reason}")
     if found["measured"]:
@@ -265,7 +273,7 @@ def _bound_text(least: bound.Bound) -> str:
         return f"{text}; no training there tells how near a step comes to them"
     if least.trainings == 1:
         times = least.high_s / least.seconds
-        return f"{text}; the one training there takes {times:.3g} times its own bound"
+        return f"{text}; the one training there, {least.nearest}, takes {times:.3g} times its own"
     return (
         f"{text}; likely {words.duration(least.low_s)} to {words.duration(least.high_s)} ({least.within} "
         f"of {least.trainings} trainings there are within such a range of the others)"
