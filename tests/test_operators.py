@@ -21,7 +21,7 @@ from siliconprof.errors import UserError
 from siliconprof.pipeline import cli
 from siliconprof.session import inventory, operators
 from siliconprof.session.timing import PhaseClock
-from synthetic_results import CPU, make, table, training
+from synthetic_results import CPU, flagged, make, table, training
 
 TOKENS = {"batch_size": 2, "seq_len": 32}
 # A model that a workload trains: its parameters here, operations over its formula's, at least and most.
@@ -262,6 +262,21 @@ def test_a_gap_is_explained_on_the_terminal(
     assert capsys.readouterr().out == text
     with pytest.raises(UserError, match="gpt2-nano-compiled: it was measured, but its step is not"):
         cli.dispatch(["explain", "hf", "gpt2-nano-compiled", *where])
+
+
+def test_a_gap_of_a_disturbed_training_has_no_causes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fast, slow = pair()
+    results, lines = gap(tmp_path, [fast, flagged(slow, contended="others had the cores")])
+    assert {line["kind"] for line in lines} == {"gap", "phase", "unexplained"}
+    (whole,) = (line for line in lines if line["kind"] == "gap")
+    (left,) = (line for line in lines if line["kind"] == "unexplained")
+    assert whole["verdict"] == left["verdict"] == "disturbed" and left["seconds"] is None
+    assert cli.dispatch(["explain", "hf", "plain", "--results", str(results)]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    (record,) = results.glob("records/**/gpt2-nano-hf/**/*.json")
+    assert f"to measure again: snakemake --cores 1 report --forcerun {record.as_posix()}" in told
 
 
 # How a pair is, what its causes take in ms, and the verdict.

@@ -31,7 +31,8 @@ FASTEST_IN_FP32 = "against the fastest fp32 cell"
 ALIKE, ELSEWHERE = "same workload and precision", "fastest of two hosts"
 EXPLAINED, PERHAPS = "explained mostly", "perhaps explained"
 UNEXPLAINED, OVER = "unexplained mostly", "over-explained"
-NOT_TIMED = "not taken apart"
+NOT_TIMED, DISTURBED = "not taken apart", "disturbed"
+AGAIN = "other processes disturbed it, so that its operators explain nothing; to measure again: "
 MOSTLY = 0.5  # of the gap
 CLOSED_WITHIN = 0.1  # of a step, that its operators and the framework leave of it
 NOT_TOLD = "none that can be told from its operators and the framework"
@@ -111,15 +112,14 @@ def lines(points: pd.DataFrame, pairs: pd.DataFrame, step_parts: pd.DataFrame) -
     fast, slow = (points.loc[pairs[side]].set_axis(pairs.index) for side in SIDES)
     gap, costs = _gap(fast, slow), _costs(points, step_parts)
     timed = pairs[[*SIDES]].isin(costs["at"].unique())
-    causes = _causes(pairs[timed.all(axis=1)], costs)
+    is_timed, disturbed = timed.all(axis=1), fast["disturbed"] | slow["disturbed"]
+    causes = _causes(pairs[is_timed & ~disturbed], costs)
     left = _left(gap, causes)
-    verdict = _verdict(gap, causes, left).where(timed.all(axis=1), NOT_TIMED)
+    verdict = _verdict(gap, causes, left).where(is_timed, NOT_TIMED).mask(disturbed, DISTURBED)
     verdict = verdict.where(gap["low_s"] > 0, NO_GAP)
-    of_whom = np.select(
-        [timed.all(axis=1), timed["slow"], timed["fast"]], ["", "the faster", "the slower"], "both"
-    )
+    of_whom = np.select([timed["slow"], timed["fast"]], ["the faster", "the slower"], "both")
     why = "the operators of " + pd.Series(of_whom, gap.index) + " were not timed: no part is known"
-    left["reason"] = why.mask(timed.all(axis=1))
+    left["reason"] = why.mask(is_timed).mask(disturbed, AGAIN + _measured_again(fast, slow))
     parts = [gap.assign(verdict=verdict), *_phases(fast, slow, gap), causes]
     table = pd.concat([*parts, left.assign(verdict=verdict)]).sort_index(kind="stable")
     for side, of in zip(SIDES, (fast, slow), strict=True):
@@ -128,6 +128,15 @@ def lines(points: pd.DataFrame, pairs: pd.DataFrame, step_parts: pd.DataFrame) -
     table = table.join(pairs["rule"]).join(whole)
     table["share"] = table["seconds"] / table["share"]
     return table.rename_axis("pair").reset_index()[[*columns.of("attribution")]]
+
+
+def _measured_again(fast: pd.DataFrame, slow: pd.DataFrame) -> pd.Series:
+    """The command that measures the disturbed side or sides of each pair again, where they were."""
+    sides = [side["record"].where(side["disturbed"], "") for side in (fast, slow)]
+    elsewhere = (fast["disturbed"] & ~fast["here"]) | (slow["disturbed"] & ~slow["here"])
+    records = (sides[0] + " " + sides[1]).str.strip()
+    where = elsewhere.map({True: " on its own host", False: ""})
+    return "snakemake --cores 1 report --forcerun " + records + where
 
 
 def _gap(fast: pd.DataFrame, slow: pd.DataFrame) -> pd.DataFrame:

@@ -6,15 +6,16 @@
 A training is named by words that it alone has, in any order, with `/` between: its workload,
 backend, precision, scenario, trainer, device, host, and of several batches `batch=128`. Where this host
 has a training of that name, those of other hosts and of reference bundles are not meant. Both must
-have done the same work a step. Where the operators of a step were not timed, its gap is split by phase
-alone. Nothing is measured: the numbers are those of results/tables.
+have done the same work a step. Where the operators of a step were not timed, or other processes
+disturbed it, the gap is split by phase alone. Nothing is measured: the numbers are those of
+results/tables.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from textwrap import fill
+from textwrap import TextWrapper, fill
 from typing import Annotated
 
 import pandas as pd
@@ -31,6 +32,7 @@ from siliconprof.words import aligned
 
 NAMING = ["workload", "backend", "precision", "scenario", "trainer", "device", "host"]
 WIDTH = 110  # columns of a terminal
+COPIED = TextWrapper(WIDTH, subsequent_indent="  ", break_on_hyphens=False, break_long_words=False)
 ASKED = "asked for"  # why the two are a pair
 NO_PARTS = "it was measured, but its step is not taken apart: it is compiled, or it only checks a mechanism"
 
@@ -129,7 +131,7 @@ def as_text(found: pd.DataFrame) -> str:
             "",
             *aligned(table, right=range(1, 6)),
             "",
-            *(fill(line, WIDTH, subsequent_indent="  ") for line in told),
+            *(COPIED.fill(line) for line in told),
         ]
     )
 

@@ -213,11 +213,12 @@ def _compared(frames: Frames, cells: svg.Cells) -> dict[str, Any]:
     places = {label: place for place, label in enumerate(steps.index)}
     gaps = []
     known = frames.gaps[~frames.gaps["is_noise"] & frames.gaps["seconds"].fillna(0).ne(0)]
-    lines = records(known[["slow", "fast", "kind", "part", "seconds"]])
+    lines = records(known[["slow", "fast", "kind", "part", "seconds", "disturbed"]])
     for (slow, fast), of_pair in groupby(lines, itemgetter("slow", "fast")):  # as they are sorted
         own = [*of_pair]
         is_timed = any(line["kind"] == CAUSE for line in own)
-        how = "part by part" if is_timed else "by phase alone, as operators were not timed"
+        why = "one of both was disturbed" if own[0]["disturbed"] else "operators were not timed"
+        how = "part by part" if is_timed else f"by phase alone, as {why}"
         parts = [
             (words.PART_WORDS.get(line["part"], line["part"]), 1e3 * line["seconds"])
             for line in own

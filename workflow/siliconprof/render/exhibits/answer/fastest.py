@@ -4,13 +4,20 @@ import pandas as pd
 
 from siliconprof import words
 from siliconprof.analyse import answer, findings
-from siliconprof.analyse.attribution import CAUSE, GAP, LEFT, PHASE, PHASES, REST
+from siliconprof.analyse.attribution import (
+    CAUSE,
+    DISTURBED,
+    GAP,
+    LEFT,
+    NOT_TIMED,
+    PHASE,
+    PHASES,
+    REST,
+)
 from siliconprof.analyse.frames import CELL, Frames
 from siliconprof.analyse.operator_rows import PARTS
 from siliconprof.render.drawers import DotInterval, StackedBars
 from siliconprof.render.exhibit import Num, Text, exhibit
-
-UNKNOWN = "not taken apart"
 
 
 @exhibit(
@@ -39,14 +46,15 @@ def fastest(frames: Frames) -> pd.DataFrame:
     fewest = pd.concat([frame[f"{answer.STEP}_n"], of_same], axis=1).min(axis=1)
     frame["same_times_n"] = fewest.where(frame["same_times"].notna())
     missing = pd.Series("nothing elsewhere was measured in this precision", frame.index)
+    is_untold = frame["cause"].isna() & frame["rival_times_low"].gt(1)
+    rival = frame["rival_remark"].fillna("").str.contains(DISTURBED)
+    untold = (frame["disturbed"] | rival).map({True: DISTURBED, False: NOT_TIMED})
     return frame.assign(
         amount=label[1],
         against=frame["comparison"].replace("", pd.NA),
         same_setup=frame["same_setup"].mask(is_same),
         same_times_why=missing.mask(is_same, "as against the best, which is in the same precision"),
-        main_cause=frame["cause"].mask(
-            frame["cause"].isna() & frame["rival_times_low"].gt(1), UNKNOWN
-        ),
+        main_cause=frame["cause"].mask(is_untold, untold),
         per_1000_usd_why="no source has its price",
     )
 
