@@ -15,11 +15,6 @@ from siliconprof.errors import UserError
 from siliconprof.store import column_docs, columns, table_files
 from synthetic_results import kernel_launch, make, matmul, metered, probed, training
 
-UNITS = {
-    "s": "s", "bytes": "byte", "j": "J", "w": "W", "mhz": "MHz", "c": "°C", "gib": "GiB",
-    "percent": "%", "ms": "ms", "mib": "MiB", "usd": "USD",
-}  # fmt: skip
-
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -63,8 +58,8 @@ def test_every_column_has_a_type_a_unit_by_its_name_and_a_meaning() -> None:
             assert column.type in ("text", "number", "integer", "boolean"), name
             assert column.help and not column.help.endswith("."), name
             end = name.rpartition("_")[2]
-            if end in UNITS and column.type != "text" and not name.endswith("_per_s"):
-                assert column.unit == UNITS[end], f"{table}: {name}"
+            if end in columns.UNITS and column.type != "text" and not name.endswith("_per_s"):
+                assert column.unit == columns.UNITS[end], f"{table}: {name}"
 
 
 def test_a_table_is_read_by_its_declaration(results: Path) -> None:

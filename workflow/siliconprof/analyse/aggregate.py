@@ -20,7 +20,7 @@ from siliconprof import options
 from siliconprof.analyse import equal_work, operator_rows, record_rows, step_parts
 from siliconprof.errors import UserError
 from siliconprof.memory import memory_model
-from siliconprof.store import matrix_file, record, table_files
+from siliconprof.store import columns, matrix_file, record, table_files
 from siliconprof.store.contents import Point
 from siliconprof.store.matrix_file import Matrix
 from siliconprof.store.record import HERE, IMPORTED, REFERENCE, foreign_records
@@ -35,8 +35,8 @@ BLOCKS_OF: Mapping[str, Callable[[Point], Iterator[Block]]] = {
 ROWS_OF: Mapping[str, Callable[[Point], Iterator[Row]]] = {
     "energy": record_rows.energy_rows,
     "operators": operator_rows.of_point,
-    "evaluations": lambda point: map(dict, point.evaluations),
-    "texts": lambda point: map(dict, point.texts),
+    "evaluations": lambda point: map(columns.row, point.evaluations),
+    "texts": lambda point: map(columns.row, point.texts),
 }
 OF_RECORD = ("cells", "points", "probes", "samples", "step_parts", "history", "unreadable")
 

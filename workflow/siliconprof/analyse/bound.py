@@ -54,6 +54,7 @@ class Bound(NamedTuple):
     high_s: float | None
     trainings: int  # that were measured there in that precision
     within: int  # of them, those whose step lies where the others say that it may
+    nearest: str | None  # workload of the one whose own bound is nearest
 
 
 def ceilings(lines: pd.DataFrame, there: Timed, precision: str) -> Ceilings:
@@ -105,10 +106,11 @@ def of_step(rows: pd.DataFrame, there: Timed, of: Ceilings, precision: str) -> B
         low_s, high_s = _range(known["bound_s"][label], known.drop(label))
         inside += bool(low_s <= known["step_s"][label] <= high_s)
     low_s, high_s = _range(least_s, known)
-    is_known = math.isfinite(high_s)
-    return Bound(
-        least_s, low_s if is_known else None, high_s if is_known else None, len(known), inside
-    )
+    if not math.isfinite(high_s):
+        return Bound(least_s, None, None, len(known), inside, None)
+    nearest = np.log(known["bound_s"] / least_s).abs().idxmin()
+    workload = str(there.trainings["workload"][nearest])
+    return Bound(least_s, low_s, high_s, len(known), inside, workload)
 
 
 def _range(bound_s: float, known: pd.DataFrame) -> tuple[float, float]:

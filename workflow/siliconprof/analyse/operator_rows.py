@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 
 from siliconprof.session.timing import PHASES
 from siliconprof.stats import statistics
+from siliconprof.store import columns
 from siliconprof.store.contents import Point
 from siliconprof.store.point import Operator, Series
 from siliconprof.store.table_files import Row
@@ -92,7 +93,7 @@ def of_point(point: Point) -> Iterator[Row]:
         spent_s[operator.phase] += seconds or 0.0
         yield {
             "group": group(operator.kind, operator.phase),
-            **dict(operator),
+            **columns.row(operator),
             "seconds": seconds,
             "reason": point.operators.reason,
         }

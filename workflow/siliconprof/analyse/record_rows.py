@@ -13,29 +13,26 @@ from siliconprof.declarations import TIMES
 from siliconprof.errors import UserError
 from siliconprof.memory import footprint
 from siliconprof.stats import inference, statistics
+from siliconprof.store import columns
 from siliconprof.store import record as record_file
-from siliconprof.store import table_files
 from siliconprof.store.cell import Cell
-from siliconprof.store.contents import Check, Point, Record, Scalar
-from siliconprof.store.point import WHOLE, EnergySource, GpuState, Series
+from siliconprof.store.contents import Point, Record, Scalar
+from siliconprof.store.point import WHOLE, EnergySource, Series
 from siliconprof.store.table_files import Block, Row
 
 T = TypeVar("T")
 
-PARTS = ("weights", "gradients", "optimizer", "activations", "temporary")  # of predicted memory
 WARM_UP = "warmup_step_s"
 WITHIN, BETWEEN = "within one process", "between processes"  # what an interval is
-SPENT_S = ("wall_s", "child_wall_s", "waited_for_lock_s", "open_s", "measure_s", "timed_s")
-PARAMETERS = ("size", "lora_rank", "target_len", "weights", "attention", "adamw", "allocator")
+PARAMETERS = (  # of workloads, as they are
+    *("size", "lora_rank", "learning_rate", "seq_len", "target_len", "weights", "attention"),
+    *("adamw", "allocator"),
+)
 PROBED = {
     "memory": ("rss_at_start_bytes", "rss_peak_sampled_bytes"),
     "page_faults": ("minor_faults", "major_faults", "page_size_bytes"),
     "interference": ("foreign_load_cores",),
 }
-OF_POINT = (  # as they are
-    *("flops", "bytes", "result_error", "stopped_by", "unsynchronised_steps", "calls_per_time"),
-    *("forward_only_over_forward", "launch_bound", "burst_mean_s", "burst_reason", "enqueue_burst"),
-)
 MOST_EARLIER = 20  # records of a cell, the newest, that a page shows
 # Tukey's outer fence (Exploratory Data Analysis, 1977, section 2D): what lies more than three
 # inter-quartile ranges above the third quartile is "far out". Where steps hardly differ, that is
@@ -43,18 +40,6 @@ MOST_EARLIER = 20  # records of a cell, the newest, that a page shows
 FENCE_IQRS = 3.0
 LEAST_EXCESS = 1.25
 FEWEST_STEPS = 12  # below which quartiles say little of a run
-# In the order in which a reader asks: `checks` of a record, see `self_checks` and `quality`.
-CHECKS = (
-    "clock",
-    "sleep",
-    "twice_the_work",
-    "synchronisation",
-    "marks",
-    "precision",
-    "drift",
-    "work",
-    "trained",
-)
 
 
 def joined(facts: Mapping[str, Scalar]) -> str | None:
@@ -63,29 +48,16 @@ def joined(facts: Mapping[str, Scalar]) -> str | None:
 
 
 def cell_row(source: str, path: Path, record: Record) -> Row:
-    """One line of cells.csv."""
-    cell, scenario, precision = record.cell, record.scenario, record.precision
-    environment, parameters = record.environment, cell.parameters
-    offloaded = scenario.offloaded_parts_bytes
+    """One line of cells.csv: the columns of a record, and what is made of it for this table alone."""
+    cell, environment, scenario = record.cell, record.environment, record.scenario
+    parameters, offloaded = cell.parameters, scenario.offloaded_parts_bytes
     errors = [point.result_error for point in record.points if point.result_error is not None]
-    as_they_are = (
-        (cell, ("module", "trainer", "device_kind", "threads", "seed")),
-        (scenario, ("batch_size", "batch_size_found", "device_memory_bytes", "capacity_bytes")),
-        (scenario, ("capacity_source", "confirmed_peak_bytes")),
-        (environment, ("system", "python", "git_commit")),
-        (environment.backend, ("framework_version", "device_name")),
-    )
-    row = table_files.key_of(source, cell) | {
-        "status": record.status,
-        "reason": record.reason,
-        "scenario_derived": scenario.derived,
-        "scenario_applied": scenario.applied,
-        "predicted_memory_bytes": scenario.predicted_bytes,
-        **{f"predicted_{part}_bytes": scenario.predicted_parts_bytes.get(part) for part in PARTS},
+    return {
+        "source": source,
+        **columns.row(record),
         "predicted_offloaded_bytes": footprint.total(offloaded) if offloaded else None,
-        "limit_enforced": scenario.limit.enforced,
+        **{name: single(parameters.get(name)) for name in PARAMETERS},
         "lora_alpha": parameters.get("lora_alpha") if parameters.get("lora_rank") else None,
-        **{name: single(parameters.get(name)) for name in ("learning_rate", "seq_len")},
         "clip_seconds": parameters.get("dataset_clip_seconds"),
         "zero_stage": parameters.get("zero_stage") if scenario.applied == "offload" else None,
         **{
@@ -94,27 +66,16 @@ def cell_row(source: str, path: Path, record: Record) -> Row:
         },
         "offload": joined(record.method.offload),
         "kernels": joined(record.method.kernels),
-        "effective_precision": precision.effective,
-        "product_error": precision.evidence.product_error,
-        "dataset": record.dataset.name,
-        "data_sha256": record.dataset.data_sha256,
-        "data_synthetic": record.dataset.synthetic,
         "last_level_cache_bytes": _last_level_cache_bytes(record),
         "points": len(record.points),
         "flags": ";".join(sorted({flag.code for flag in record.flags})),
         "flag_details": "; ".join(f"{flag.code}: {flag.detail}" for flag in record.flags),
         # What the measuring process found mapped goes before what its host declares.
         "blas": environment.backend.blas or environment.declared.get("blas"),
-        "started_at": record.started_at,
         "record": path.as_posix(),
-        "record_sha256": record.sha256,
-        **{f"{name}_check": record.checks.get(name, Check()).verdict for name in CHECKS},
         "worst_result_error": max(errors, default=None),
+        **{name: record.probed(probe, name) for probe, names in PROBED.items() for name in names},
     }
-    row |= {name: getattr(part, name) for part, names in as_they_are for name in names}
-    row |= {name: record.accounting.get(name) for name in SPENT_S}
-    row |= {name: record.probed(probe, name) for probe, names in PROBED.items() for name in names}
-    return row | {name: parameters.get(name) for name in PARAMETERS}
 
 
 def _last_level_cache_bytes(record: Record) -> float | None:
@@ -141,17 +102,16 @@ def point_rows(record: Record) -> Iterator[Row]:
             "interval": (BETWEEN if point.repeats else WITHIN)
             if any(point.times.values())
             else None,
-            "device_peak_bytes": point.memory.device_peak_bytes,
-            "device_peak_means": point.memory.device_peak_means,
+            **columns.row(point),
             **faults_per_step(point, record.probed("page_faults", "page_size_bytes")),
-            **{name: getattr(point, name) for name in OF_POINT},
-            **_gpu_columns(point.gpu),
+            **({"gpu_limits": ", ".join(point.gpu.limits or ()) or None} if point.gpu else {}),
             "cold_reason": point.cold.reasons.get("cold_s"),
             "loss_first": point.loss[0] if point.loss else None,
-            "draws": bool(point.draws),
             "loss_last": point.loss[-1] if point.loss else None,
             "training_steps": len(point.curve.loss if point.curve else point.loss) or None,
-            **_study_columns(point),
+            "autorange_median_s": _median(point.blocked_autorange.times_s),
+            "epoch_s": _median(point.epoch.epoch_s),
+            "resumed_at": ";".join(map(str, point.resumed_at)) or None,
         }
         for name, quantity in declarations.quantities().items():
             if quantity.series:
@@ -159,35 +119,6 @@ def point_rows(record: Record) -> Iterator[Row]:
             elif name not in row:
                 row[name] = point.quantities.get(name)
         yield row | rates(row)
-
-
-def _gpu_columns(gpu: GpuState) -> Row:
-    if gpu.measured_s is None:
-        return {}
-    return {f"gpu_{name}": value for name, value in gpu} | {
-        "gpu_limits": ", ".join(gpu.limits or ()) or None
-    }
-
-
-def _study_columns(point: Point) -> Row:
-    """Columns of points of sweeps and whole trainings, None where a point is of another kind."""
-    autorange, epoch = point.blocked_autorange, point.epoch
-    return {
-        "point_status": point.status,
-        "point_reason": point.reason,
-        "point_disturbed": point.disturbed,
-        "predicted_peak_bytes": point.memory.predicted_bytes,
-        "autorange_median_s": _median(autorange.times_s),
-        "autorange_min_run_time_s": autorange.min_run_time_s,
-        "autorange_reason": autorange.reason,
-        "epoch_s": _median(epoch.epoch_s),
-        **{f"epoch_{name}": value for name, value in epoch if name != "epoch_s"},
-        "resumed_at": ";".join(map(str, point.resumed_at)) or None,
-        **{f"test_{name}": value for name, value in point.test},
-        "diverged": point.outcome.diverged,
-        "outcome_reason": point.outcome.reason,
-        "final_loss": point.outcome.final_loss,
-    }
 
 
 def _median(values: Series) -> float | None:
@@ -199,12 +130,12 @@ def common_settings(cell: Cell) -> Row:
 
     None for what its workload does not declare or does not have as one value.
     """
-    columns: Row = dict.fromkeys(declarations.parameters())
+    settings: Row = dict.fromkeys(declarations.parameters())
     if cell.module not in plugins.names("workloads"):
-        return columns
+        return settings
     plugin = plugins.load("workloads", cell.module)
     shared = plugin.common_settings(cell.parameters)
-    return columns | {name: single(shared.get(name)) for name in plugin.POINT}
+    return settings | {name: single(shared.get(name)) for name in plugin.POINT}
 
 
 def single(value: Any) -> Any:
@@ -233,17 +164,14 @@ def of_whole_steps(point: Point, name: str) -> list[float]:
     return [value for kind, value in pairs if kind == "whole" and value is not None]
 
 
-SUMMARY = ("n", "median_s", "q25_s", "q75_s", "low_s", "high_s")
-
-
 def summary(name: str, processes: Sequence[Series]) -> dict[str, float | int | None]:
     """n, median, quartiles and 95 % interval of one series; `forward_s` -> `forward_median_s`.
 
     With several processes the median and its interval are `inference.between_processes`.
     """
-    columns = [f"{name.removesuffix('_s')}_{part}" for part in SUMMARY]
+    names = [f"{name.removesuffix('_s')}_{part}" for part in columns.series()]
     if not processes:
-        return dict.fromkeys(columns)
+        return dict.fromkeys(names)
     values = list(chain.from_iterable(processes))
     middle, *quartiles = (statistics.quantile(values, share) for share in (0.5, 0.25, 0.75))
     low, high = statistics.block_median_interval(values)
@@ -251,7 +179,7 @@ def summary(name: str, processes: Sequence[Series]) -> dict[str, float | int | N
     if len(medians) > 1 and min(medians) > 0:
         middle, low, high = inference.between_processes(medians)
     numbers = (len(values), middle, *quartiles, low, high)
-    return dict(zip(columns, numbers, strict=True))
+    return dict(zip(names, numbers, strict=True))
 
 
 def rates(row: Mapping[str, Any]) -> dict[str, float | None]:
@@ -282,17 +210,16 @@ def step_blocks(point: Point) -> Iterator[Block]:
 def training_step_blocks(point: Point) -> Iterator[Block]:
     """Lines of training_steps.csv: when each step began, of what kind it was, its page faults."""
     if steps := point.steps:
-        names = ("started_s", "minor_faults", "major_faults")
-        columns = {name: filled(getattr(steps, name), len(steps.kind)) for name in names}
-        yield {}, {"iteration": range(len(steps.kind)), "kind": steps.kind, **columns}
+        n = len(steps.kind)
+        of_step = {name: filled(values, n) for name, values in columns.row(steps).items()}
+        yield {}, {"iteration": range(n), **of_step}
 
 
 def energy_rows(point: Point) -> Iterator[Row]:
     """Lines of energy.csv: one per source of energy of a training, or its reason."""
     if energy := point.energy:
-        window = {"window_s": energy.window_s, "energy_steps": energy.steps}
         for source in energy.sources or [EnergySource(reason=energy.reason)]:
-            yield window | dict(source)
+            yield columns.row(energy) | columns.row(source)
 
 
 def probe_rows(record: Record) -> Iterator[Row]:
@@ -322,9 +249,7 @@ def curve_blocks(point: Point) -> Iterator[Block]:
         {},
         {
             "step": range(steps),
-            "loss": curve.loss,
-            "gradient_norm": filled(curve.gradient_norm, steps),
-            "learning_rate": filled(curve.learning_rate, steps),
+            **{name: filled(values, steps) for name, values in columns.row(curve).items()},
             "step_s": step_s,
             "tokens_per_s": [statistics.over(amount or None, time_s) for time_s in step_s],
             "unusual": unusual(times) or [None] * steps,

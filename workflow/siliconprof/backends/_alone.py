@@ -8,11 +8,12 @@ about as long ago: with more bytes moved since than the last-level cache holds, 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from siliconprof.backends.base import Operator
 
 SMALL_BYTES = 2**16  # of an operand: where it comes from does not matter
+ALIGNED = 64  # elements
 VALUE = 0.05  # of what is no integer; those are 1, so that they index anything
 
 
@@ -48,6 +49,24 @@ class Reuse:
         self._last |= dict.fromkeys(arrays, self._moved_bytes)
 
 
-def copies(operand_bytes: int, least_bytes: int) -> int:
-    """How many copies of an operand calls take in turn, so that each comes from memory."""
-    return -(-least_bytes // operand_bytes) or 1 if operand_bytes >= SMALL_BYTES else 1
+class Cold:
+    """A large flat array whose regions are used in turn, so that each comes from memory.
+
+    Args:
+        make: elements -> an array of so many.
+        least: elements that no cache holds.
+    """
+
+    def __init__(self, make: Callable[[int], Any], least: int) -> None:
+        self._make, self._least = make, least
+        self._flat, self._n, self._next = None, 0, 0
+
+    def region(self, n: int) -> tuple[Any, int]:
+        """The array, and where its next `n` elements begin."""
+        if self._n < self._least + n:
+            self._n, self._next = self._least + n, 0
+            self._flat = None  # given back before there is a larger one
+            self._flat = self._make(self._n)
+        start = self._next if self._next + n <= self._n else 0
+        self._next = start + n + -n % ALIGNED
+        return self._flat, start

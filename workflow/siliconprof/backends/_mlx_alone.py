@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
-from itertools import cycle
+from functools import cache, partial
 from statistics import median
 from time import perf_counter
 from typing import Any
 
 from siliconprof.backends import _mlx_operators
-from siliconprof.backends._alone import VALUE, Call, Reuse, copies
+from siliconprof.backends._alone import SMALL_BYTES, VALUE, Call, Cold, Reuse
 from siliconprof.backends._mlx_operators import VIEWS, Primitive
 from siliconprof.backends.base import Unsupported
 from siliconprof.hosts import caches
@@ -74,6 +73,7 @@ class _Alone:
     ) -> None:
         self.mx, self.makers, self.layouts, self.constants = mx, makers, layouts, constants
         self.evaluating_s = cache(self._evaluating_s)
+        self.cold_memory = cache(self._of_dtype)
 
     def _is_view(self, name: str) -> bool:
         return name in self.makers and self.makers[name].name in VIEWS
@@ -106,39 +106,57 @@ class _Alone:
         """Measures seconds of a call, less what evaluating costs.
 
         Args:
-            cold: operands of which each call has a copy that none of the last ones has used.
+            cold: operands that come from memory.
         """
-        mx, made = self.mx, dict[str, list[Any]]()
-        least_bytes = caches.beyond_bytes(caches.last_level_bytes()[0]) // max(len(cold), 1)
-        for name in map(self.operand, primitive.inputs):
-            if name in self.constants:
-                made[name] = [self.constants[name]]
-                continue
-            shape, dtype = self.layouts[name]
-            value = VALUE if mx.issubdtype(dtype, mx.floating) else 1
-            n_copies = copies(math.prod(shape) * dtype.size, least_bytes if name in cold else 0)
-            made[name] = [mx.full(shape, value, dtype) for _ in range(n_copies)]
-        mx.eval(list(made.values()))
-        different = max(map(len, made.values()), default=1)
-        arguments = [
-            [self._seen(name, made, index) for name in primitive.inputs]
-            for index in range(different)
-        ]
-        mx.eval(arguments)
-        of_calls = cycle(arguments)
+        mx, operands = self.mx, {*map(self.operand, primitive.inputs)}
+        cold = {
+            name for name in (cold & operands).difference(self.constants) if self._is_large(name)
+        }
+        kept = {name: self._kept(name) for name in operands - cold}
+        mx.eval(list(kept.values()))
 
         def seconds() -> float:
-            results = _mlx_operators.call(mx, primitive, next(of_calls))
+            made = kept | {name: self._region(name) for name in cold}
+            arguments = [self._seen(name, made) for name in primitive.inputs]
+            mx.eval(arguments)
+            results = _mlx_operators.call(mx, primitive, arguments)
             start = perf_counter()
             mx.eval(results)
             return perf_counter() - start - self.evaluating_s()
 
         return seconds
 
-    def _seen(self, name: str, made: Mapping[str, Sequence[Any]], index: int) -> Any:
-        """One of an array's copies, through its views."""
+    def _is_large(self, name: str) -> bool:
+        shape, dtype = self.layouts[name]
+        return bool(math.prod(shape) * dtype.size >= SMALL_BYTES)
+
+    def _flat(self, dtype: Any, n: int) -> Any:
+        value = VALUE if self.mx.issubdtype(dtype, self.mx.floating) else 1
+        flat = self.mx.full((n,), value, dtype)
+        self.mx.eval(flat)
+        return flat
+
+    def _kept(self, name: str) -> Any:
+        """An operand that is the same in each call."""
+        if name in self.constants:
+            return self.constants[name]
+        shape, dtype = self.layouts[name]
+        return self._flat(dtype, math.prod(shape)).reshape(shape)
+
+    def _of_dtype(self, dtype: Any) -> Cold:
+        beyond_bytes = caches.beyond_bytes(caches.last_level_bytes()[0])
+        return Cold(partial(self._flat, dtype), beyond_bytes // dtype.size)
+
+    def _region(self, name: str) -> Any:
+        """An operand that comes from memory."""
+        shape, dtype = self.layouts[name]
+        flat, start = self.cold_memory(dtype).region(math.prod(shape))
+        return flat[start : start + math.prod(shape)].reshape(shape)
+
+    def _seen(self, name: str, made: Mapping[str, Any]) -> Any:
+        """An operand through its views."""
         if name in made:
-            return made[name][index % len(made[name])]
+            return made[name]
         maker = self.makers[name]
-        arrays = [self._seen(one, made, index) for one in maker.inputs]
+        arrays = [self._seen(one, made) for one in maker.inputs]
         return _mlx_operators.call(self.mx, maker, arrays)[0]

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import ctypes
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from itertools import cycle, repeat
+from functools import cache, partial
 from time import perf_counter
 from typing import Any, NamedTuple
 from unittest import mock
 
 from siliconprof.backends import _torch_operators
-from siliconprof.backends._alone import VALUE, Call, Reuse, copies
+from siliconprof.backends._alone import SMALL_BYTES, VALUE, Call, Cold, Reuse
 from siliconprof.hosts import caches, machine
 
 # glibc gives larger blocks back to the system, to begin with (mallopt(3), M_MMAP_THRESHOLD).
@@ -63,12 +63,12 @@ def calls(backend: Any, workload: Any, batch: Any, clock: Any) -> list[Call]:
         ):
             stepper.step(batch, clock)
             clock.stop()
-    found = []
+    found, cold = [], _cold_memory(torch)
     for index, (operator, seen) in enumerate(zip(operators, watched.seen, strict=True)):
         fresh = index in watched.lasting
 
         def alone(seen: Seen = seen, fresh: bool = fresh) -> Callable[[], float]:
-            return _alone(torch, seen, fresh)
+            return _alone(torch, seen, fresh, cold)
 
         found.append(Call(operator, (operator.kind, repr(seen.leaves), seen.cold, fresh), alone))
     return found
@@ -168,25 +168,40 @@ def _converted(model: Any, *_: Any, dtype: Any = None, **__: Any) -> Any:
     return model
 
 
-def _alone(torch: Any, seen: Seen, fresh: bool) -> Callable[[], float]:
+def _cold_memory(torch: Any) -> Callable[[Any], Cold]:
+    """A dtype -> memory of it that no cache holds; an operator that writes into it is no slower for that."""
+    beyond_bytes = caches.beyond_bytes(caches.last_level_bytes()[0])
+
+    @cache
+    def of(dtype: Any) -> Cold:
+        return Cold(lambda n: _flat(torch, dtype, n), beyond_bytes // dtype.itemsize)
+
+    return of
+
+
+def _flat(torch: Any, dtype: Any, n: int) -> Any:
+    return torch.full((n,), VALUE if dtype.is_floating_point else 1, dtype=dtype)
+
+
+def _alone(torch: Any, seen: Seen, fresh: bool, cold: Callable[[Any], Cold]) -> Callable[[], float]:
     """Measures seconds of a call, giving its result back included.
 
     Args:
         fresh: whether its result's pages fault.
+        cold: where operands are that come from memory.
     """
     from torch.utils._pytree import tree_unflatten
 
-    least_bytes = caches.beyond_bytes(caches.last_level_bytes()[0]) // max(sum(seen.cold), 1)
-    cold = iter(seen.cold)
+    is_cold = iter(seen.cold)
     own = [
-        cycle(_made(torch, x, least_bytes if next(cold) else 0))
-        if isinstance(x, Layout)
-        else repeat(x)
-        for x in seen.leaves
+        _operand(torch, leaf, cold if next(is_cold) else None)
+        if isinstance(leaf, Layout)
+        else partial(_as_it_is, leaf)
+        for leaf in seen.leaves
     ]
 
     def seconds() -> float:
-        args, kwargs = tree_unflatten([*map(next, own)], seen.tree)
+        args, kwargs = tree_unflatten([of_call() for of_call in own], seen.tree)
         if fresh and not machine.is_mac():
             ctypes.CDLL(None).malloc_trim(0)
         with torch.no_grad():
@@ -197,11 +212,20 @@ def _alone(torch: Any, seen: Seen, fresh: bool) -> Callable[[], float]:
     return seconds
 
 
-def _made(torch: Any, layout: Layout, least_bytes: int) -> Sequence[Any]:
-    """Tensors of a layout, with at least so many bytes together."""
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+def _operand(torch: Any, layout: Layout, cold: Callable[[Any], Cold] | None) -> Callable[[], Any]:
+    """Gives the tensor of a layout that the next call takes: the same, or each time one from memory."""
     shape, stride, dtype = layout
     reach = sum((n - 1) * s for n, s in zip(shape, stride, strict=True)) + 1 if all(shape) else 0
-    value = VALUE if dtype.is_floating_point else 1
-    n_copies = copies(reach * dtype.itemsize, least_bytes)
-    flat = [torch.full((reach,), value, dtype=dtype) for _ in range(n_copies)]
-    return [one.as_strided(shape, stride) for one in flat]
+    if cold is None or reach * dtype.itemsize < SMALL_BYTES:
+        tensor = _flat(torch, dtype, reach).as_strided(shape, stride)
+        return partial(_as_it_is, tensor)
+
+    def region() -> Any:
+        flat, start = cold(dtype).region(reach)
+        return flat.as_strided(shape, stride, start)
+
+    return region

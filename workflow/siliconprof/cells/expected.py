@@ -40,7 +40,7 @@ def seconds(planned: matrix.PlannedCell, earlier: Record | None) -> float:
     Args:
         earlier: its last record, if there is one.
     """
-    if earlier and (last_s := earlier.accounting.get("child_wall_s")):
+    if earlier and (last_s := earlier.accounting.child_wall_s):
         return float(last_s)
     cell, trial, timing = planned.cell, planned.trial, planned.cell.timing
     work_s = trial.workload.planned_s(timing["warmup_budget_s"] + timing["budget_s"])

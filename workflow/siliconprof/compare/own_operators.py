@@ -23,7 +23,7 @@ from siliconprof.session.trial import Trial
 from siliconprof.store.cell import Cell
 from siliconprof.store.record import HERE
 
-TARGET_S, CHECK_S = 14.0, 3.0  # budgets of timing the operators of one training
+WITHIN_S = 25.0  # that timing the operators of a training may take, with its checks
 CHECKS = 2  # measured trainings that are predicted in the same way
 ALONE = "siliconprof.session.alone"
 
@@ -55,6 +55,9 @@ def by_own_operators(
     Beyond them the host takes as long for each call as in trainings there, in those of the same module
     where there are some. Trainings that were measured are predicted in the same way, as checks.
 
+    Returns:
+        `rows`, its operators as timed; and the answer of `siliconprof predict --json`.
+
     Raises:
         UserError: its operators are not known, or need more memory than there is.
     """
@@ -62,14 +65,14 @@ def by_own_operators(
     assert cell is not None and asked.parameters is not None
     module, _, _ = asked.model
     cell = replace(cell, module=module, precision=asked.precision, parameters=asked.parameters)
-    jobs = [_job(cell, TARGET_S)]
+    jobs = [_job(cell)]
     held = []
     for label, of in _checks(asked, there, frames):
         held.append(label)
-        jobs.append(_job(of, CHECK_S))
+        jobs.append(_job(of))
     with tempfile.TemporaryDirectory() as code:
         done = subprocess.run(
-            [sys.executable, "-m", ALONE],
+            [sys.executable, "-m", ALONE, str(WITHIN_S)],
             input=json.dumps(jobs),
             env=fork_server.child_environment(Trial(cell), Path(code)),
             capture_output=True,
@@ -99,6 +102,7 @@ def by_own_operators(
         seconds += of_check["count"].sum() * without.call_s([line[name] for name in MODEL])
         errors.append({"workload": line["workload"], "error": float(seconds / line[STEP] - 1.0)})
     return {
+        "rows": own["rows"],
         **{name: host_s + seconds for name, seconds in times.items()},
         "host_s": host_s,
         "operators": calls,
@@ -107,10 +111,10 @@ def by_own_operators(
     }
 
 
-def _job(cell: Cell, budget_s: float) -> dict[str, Any]:
+def _job(cell: Cell) -> dict[str, Any]:
     """Of `session.alone`."""
     names = ("module", "backend", "precision", "threads", "parameters")
-    return {name: getattr(cell, name) for name in names} | {"budget_s": budget_s}
+    return {name: getattr(cell, name) for name in names}
 
 
 def _checks(asked: Asked, there: Timed, frames: Frames) -> Iterator[tuple[Any, Cell]]:

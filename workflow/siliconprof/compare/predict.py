@@ -12,7 +12,7 @@ how far off the same answer is for trainings that were measured there:
   by operators           by the times of the same operators in other trainings, see `analyse.prediction`;
                          where these tell too little of them, it is refused
   --measure              by the model's own operators, each distinct one timed alone on this host's CPU:
-                         half a minute on a host where nothing else runs
+                         half a minute for each backend, on a host where nothing else runs
 
 A model is never built: its operators are told by a step on arrays without memory. Those of a measured
 training, named as for `siliconprof explain`, stand in its record. `--faster` divides the time of a part
@@ -54,6 +54,10 @@ MOSTLY = (
     0.5  # of the operators' time, by lines of their kinds: such a prediction is of another kind
 )
 MEASURES = "--measure times its own operators on this host"
+NOT_KNOWN = (
+    "its operators are those of a step on a CPU: which of them a GPU fuses, and what its own kernels of "
+    "attention and recurrent layers take, as cuDNN's, is not known"
+)
 
 UNTIMED = (
     "it was measured, but the operators of its step were not timed, or the step is of a whole training "
@@ -93,20 +97,24 @@ def of_model(
         own |= {causal_lm.FACTS: str(model_file.of(spec, results))}
 
     @cache
-    def read(backend: str, threads: float) -> pd.DataFrame:
-        found = inventory.calls(plugin(own), SPEECH | own, backend, precision, int(threads))
+    def read(backend: str) -> pd.DataFrame:
+        found = inventory.calls(plugin(own), SPEECH | own, backend, precision, threads=1)
         counts = Counter(call.operator for call in found)
-        rows = pd.DataFrame([one._asdict() | {"count": count} for one, count in counts.items()])
-        rows["group"] = list(map(group, rows["kind"], rows["phase"]))
-        return prediction.described(rows)
+        return described([one._asdict() | {"count": count} for one, count in counts.items()])
 
     def operators(place: Mapping[str, Any]) -> pd.DataFrame:
-        return read(place["backend"], place["threads"])
+        return read(place["backend"])
 
     title = f"{name}, batch {batch} × {seq_len} tokens, {precision}"
     title += f", LoRA {lora}" if lora else ""
     of_model = module, "plain", lora
     return Asked(title, of_model, own["batch_size"], precision, operators, SPEECH | own)
+
+
+def described(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """Operators of a step with what they are compared by."""
+    frame = pd.DataFrame(rows)
+    return prediction.described(frame.assign(group=list(map(group, frame["kind"], frame["phase"]))))
 
 
 def of_training(name: str, points: pd.DataFrame, measured: Timed) -> Asked:
@@ -175,6 +183,23 @@ def places(measured: Timed, named: Mapping[str, str | None]) -> list[tuple[dict[
     ]
 
 
+def with_own_operators(
+    asked: Asked,
+    place: Mapping[str, Any],
+    there: Timed,
+    frames: Frames,
+    factors: Mapping[str, float],
+) -> dict[str, Any]:
+    """What is predicted for this host's CPU, its own operators timed alone."""
+    try:
+        measured = by_own_operators(asked, place, there, frames)
+    except UserError as error:
+        return answer(asked, place, there, frames, factors) | {"not_measured": str(error)}
+    rows = described(measured.pop("rows"))  # which takes as long to find out once more
+    asked = asked._replace(operators=lambda _: rows)
+    return answer(asked, place, there, frames, factors) | {"measured": measured}
+
+
 def answer(
     asked: Asked,
     place: Mapping[str, Any],
@@ -188,7 +213,9 @@ def answer(
         there: its trainings.
         factors: from `faster`.
     """
+    of_cpu = asked.parameters is not None and inventory.is_for_gpu(place["backend"])
     found: dict[str, Any] = {**place, "seconds": None, "bound": None, "measured": None}
+    found["not_known"] = NOT_KNOWN if of_cpu else None
     try:
         rows = asked.operators(place)
     except (UserError, ImportError) as error:
@@ -231,6 +258,8 @@ def as_text(found: Mapping[str, Any], measures: bool) -> str:
         text.append(f"  by operators: not predicted: {found['refusal']}{instead}")
     else:
         text += _operators_text(found)
+    if found["not_known"]:
+        text.append("  " + found["not_known"])
     if reason := found.get("not_measured"):
         text.append(f"  by its own operators: not timed: {reason}")
     if found["measured"]:
@@ -244,7 +273,7 @@ def _bound_text(least: bound.Bound) -> str:
         return f"{text}; no training there tells how near a step comes to them"
     if least.trainings == 1:
         times = least.high_s / least.seconds
-        return f"{text}; the one training there takes {times:.3g} times its own bound"
+        return f"{text}; the one training there, {least.nearest}, takes {times:.3g} times its own"
     return (
         f"{text}; likely {words.duration(least.low_s)} to {words.duration(least.high_s)} ({least.within} "
         f"of {least.trainings} trainings there are within such a range of the others)"
@@ -321,12 +350,8 @@ def main(
             )
         found = []
         for (place, there), can in zip(asked_places, able, strict=True):
-            found.append(answer(asked, place, there, frames, factors))
-            if measure and can:
-                try:
-                    found[-1]["measured"] = by_own_operators(asked, place, there, frames)
-                except UserError as error:
-                    found[-1]["not_measured"] = str(error)
+            of_place = with_own_operators if measure and can else answer
+            found.append(of_place(asked, place, there, frames, factors))
     if json_:
         print(json.dumps(found, indent=1))
     else:

@@ -1,10 +1,11 @@
 """A step's distinct operators, each timed alone: the process that `--measure` of `siliconprof predict` starts.
 
-    python -m siliconprof.session.alone < JOBS > RESULTS
+    python -m siliconprof.session.alone SECONDS < JOBS > RESULTS
 
-Of each training, none of which runs, the operators with how often a step calls them. An operator is
-called at least `FEWEST` times after a first one, and more often as long as its part of the budget
-lasts. Beside it stands no more memory than it works on and twice the last-level cache.
+Of each training, none of which runs, the operators with how often a step calls them. The first one has
+most of the seconds, from the start of the process, and the others share the rest. An operator is called
+`FEWEST` times after a first one, and more often as long as its part of them lasts; once they are gone,
+once alone. Beside it stands no more memory than it works on and twice the last-level cache.
 """
 
 from __future__ import annotations
@@ -25,27 +26,35 @@ from siliconprof.session import inventory
 from siliconprof.stats import statistics
 
 FEWEST, MOST = 3, 50  # calls that are timed
+OWN = 0.7  # of the time, for the first training
+NO_TIME = "the others took all the time"
 QUARTILES = (0.25, 0.5, 0.75)
 
 
-def timed(calls: Sequence[Call], budget_s: float) -> list[dict[str, Any]]:
+def timed(calls: Sequence[Call], until: float) -> list[dict[str, Any]]:
     """Rows as a record has them, whose `seconds` are of one call, with quartiles `low_s` and `high_s`.
+
+    Args:
+        until: on the clock of `perf_counter`; after it each operator is timed once.
 
     Raises:
         UserError: this host has no memory for the largest operator.
     """
     counts = Counter((call.alike, call.operator.phase) for call in calls)
+    of_all = Counter(call.alike for call in calls)
     distinct = {call.alike: call for call in calls}
     require_memory(max(call.operator.bytes for call in distinct.values()))
     found: dict[Any, list[float]] = {}
-    end = perf_counter() + budget_s
-    for left, (alike, call) in zip(range(len(distinct), 0, -1), distinct.items(), strict=True):
-        seconds, start = call.alone(), perf_counter()
-        own_s = max(end - start, 0.0) / left
-        seconds()
-        times = [seconds()]
-        while len(times) < FEWEST or (len(times) < MOST and perf_counter() < start + own_s):
+    moving = sorted(distinct, key=lambda one: -of_all[one] * distinct[one].operator.bytes)
+    for left, alike in zip(range(len(moving), 0, -1), moving, strict=True):
+        seconds, start = distinct[alike].alone(), perf_counter()
+        share_s = max(until - start, 0.0) / left
+        times = [seconds()]  # which counts where there is no time for another one
+        while len(times) <= MOST and (now := perf_counter()) < until:
+            if len(times) > FEWEST and now > start + share_s:
+                break
             times.append(seconds())
+        times = times[1:] or times
         found[alike] = [statistics.quantile(times, share) for share in QUARTILES]
     first = {(call.alike, call.operator.phase): call.operator for call in reversed(calls)}
     return [
@@ -76,8 +85,8 @@ def require_memory(operator_bytes: int) -> None:
         )
 
 
-def answer(job: Mapping[str, Any]) -> dict[str, Any]:
-    """`rows` of a training's step, or `reason` why there are none."""
+def answer(job: Mapping[str, Any], until: float) -> dict[str, Any]:
+    """`rows` of a training's step, or `reason` why there are none; see `timed`."""
     plugin = plugins.load("workloads", job["module"])
     parameters = plugin.defaults() | job["parameters"]
     workload = plugin(parameters)
@@ -85,16 +94,24 @@ def answer(job: Mapping[str, Any]) -> dict[str, Any]:
         calls = inventory.calls(
             workload, parameters, job["backend"], job["precision"], job["threads"]
         )
-        return {"rows": timed(calls, job["budget_s"]), "reason": None}
+        return {"rows": timed(calls, until), "reason": None}
     except UserError as error:
         return {"rows": [], "reason": str(error)}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Answer what standard input asks."""
+    """Answer what standard input asks, in the seconds that the only argument says."""
+    start = perf_counter()
+    (within_s,) = map(float, sys.argv[1:] if argv is None else argv)
     results = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     sys.stdout = sys.stderr  # for what libraries say
-    json.dump([answer(job) for job in json.load(sys.stdin)], results)
+    own, *others = json.load(sys.stdin)
+    found = [answer(own, start + within_s * (OWN if others else 1.0))]
+    for left, job in zip(range(len(others), 0, -1), others, strict=True):
+        now = perf_counter()
+        until = now + (start + within_s - now) / left
+        found.append(answer(job, until) if now < until else {"rows": [], "reason": NO_TIME})
+    json.dump(found, results)
     results.close()
     return 0
 

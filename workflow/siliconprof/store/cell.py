@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
 from siliconprof.errors import UserError
 from siliconprof.store.names import LABEL
@@ -50,21 +50,24 @@ def identity(cell: Mapping[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Cell:
-    """Everything that defines one measurement; nothing that changes by itself."""
+    """Everything that defines one measurement; nothing that changes by itself.
 
-    host: str  # label, not hostname
-    device: str  # id in the registry, or a generic id
-    backend: str  # plug-in name: torch-cpu, torch-cuda, torch-mps, mlx
-    workload: str  # entry in the config
-    scenario: str  # the one asked for; the record holds the one derived
-    precision: str  # the one asked for; the record holds the effective one
-    module: str  # workload plug-in
-    trainer: str | None  # trainer plug-in, None for a workload that times kernels
-    device_kind: str  # cpu or gpu
+    An attribute with a description is a column of the tables.
+    """
+
+    host: Annotated[str, "label of the host"]
+    device: Annotated[str, "id of the device"]  # in the registry, or a generic one
+    backend: Annotated[str, "the software path to the device"]  # plug-in name
+    workload: Annotated[str, "entry in the config"]
+    scenario: Annotated[str, "the memory situation that was asked for"]  # not the one derived
+    precision: Annotated[str, "the precision that was asked for"]  # not the effective one
+    module: Annotated[str, "workload plug-in"]
+    trainer: Annotated[str | None, "trainer plug-in; empty for what is no training"]
+    device_kind: Annotated[str, "cpu or gpu"]
     device_index: int  # which of the host's devices of that vendor
     device_memory_bytes: int | None
-    threads: int  # CPU threads of the frameworks
-    seed: int
+    threads: Annotated[int, "CPU threads of the frameworks"]
+    seed: Annotated[int, "seed of weights and data order"]
     dataset: str | None  # folder of prepared arrays, relative to the checkout
     parameters: Mapping[str, Any] = field(default_factory=dict)  # of the workload, defaults filled
     timing: Mapping[str, Any] = field(default_factory=dict)  # see timing.Plan

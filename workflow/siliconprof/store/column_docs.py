@@ -1,4 +1,4 @@
-"""docs/columns.md, generated from `columns.yaml` and the plug-ins: `make docs` writes it.
+"""docs/columns.md, generated from what `columns` reads: `make docs` writes it.
 
 What many tables share is printed once, and what `columns.yaml` names under `docs` is left out. A
 test compares the committed file with this output, so the two cannot drift apart.
@@ -20,8 +20,9 @@ INTRODUCTION = """\
 
 A run writes these tables to `results/tables/`, as CSV files, and `results.csv` beside that folder;
 [notebook.md](notebook.md) reads them as pandas frames. An empty value is a missing one. `make docs`
-makes this page of `workflow/siliconprof/store/columns.yaml` and the plug-ins; it lists what later
-versions keep, and that file the rest.
+makes this page of the models of records (`contents.py` and `point.py` in `workflow/siliconprof/store/`),
+the plug-ins, and `columns.yaml` beside those models; it lists what later versions keep, and those
+files the rest.
 
 Where a column is listed, others may stand beside it:
 
@@ -85,8 +86,8 @@ def document() -> str:
             and not any(fnmatchcase(column, pattern) for pattern in patterns)
             and not (name == columns.POINTS and column in of_points)
         }
-        is_of_cells = file["tables"][name].get("begins_with") == "cell"
-        begins = " Begins with the columns that name a cell." if is_of_cells else ""
+        what = file["tables"][name].get("begins_with")
+        begins = f" Begins with the columns that name a {what}." if what else ""
         lines += [f"## {name}.csv", "", columns.tables()[name] + begins, "", *_table(own), ""]
         if name == columns.POINTS:
             lines += _of_points()

@@ -1,18 +1,45 @@
-"""What the columns of the tables mean: `columns.yaml`, and what plug-ins declare of their own."""
+"""What the columns of the tables mean: by the models of a record, by plug-ins, else by `columns.yaml`.
+
+A field of a record that has a description is a column, see `model.required` and `model.key`. The end
+of a number's name is its unit.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, reduce
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import NoneType
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
+
+from pydantic.fields import FieldInfo
 
 from siliconprof import declarations, plugins
-from siliconprof.store import validation
+from siliconprof.store import contents, point, validation
+from siliconprof.store.cell import AXES, Cell
+from siliconprof.store.model import Columns
 
 FILE = Path(__file__).with_suffix(".yaml")
-TYPES = {"string": "text"}  # a plug-in's name of a type -> ours, where they differ
+TYPES = {bool: "boolean", int: "integer", float: "number", str: "text"}
+UNITS = {  # by the last word of a number's name
+    **{"bytes": "byte", "c": "°C", "cores": "cores", "flops": "FLOP", "gib": "GiB", "j": "J"},
+    **{"mhz": "MHz", "mib": "MiB", "ms": "ms", "percent": "%", "s": "s", "seconds": "s"},
+    **{"usd": "USD", "w": "W"},
+}
+RATES = {"bytes": "byte/s", "flop": "FLOP/s"}  # by the word before `_per_s`; of counts 1/s
+STATISTICS = {"median": "median", "min": "lowest", "max": "highest"}  # of what probes read
 POINTS, CELLS, PROBES = "points", "cells", "probes"  # whose columns plug-ins and `~` refer to
+MODELS: Mapping[str, tuple[type, ...]] = {  # what of a record a table has lines of
+    CELLS: (contents.Record,),
+    POINTS: (point.Point,),
+    PROBES: (contents.Probe,),
+    "training_steps": (point.Steps,),
+    "operators": (point.Operator, point.Operators),
+    "energy": (point.Energy, point.EnergySource),
+    "curves": (point.Curve,),
+    "evaluations": (point.Evaluation,),
+    "texts": (point.Text,),
+}
 
 
 class Column(NamedTuple):
@@ -30,6 +57,66 @@ class Column(NamedTuple):
     unit: str = ""
     optional: bool = False
 
+    def with_unit(self, name: str) -> Column:
+        """The same with the unit that a number's name ends in, where it has none."""
+        if self.unit or self.type not in ("number", "integer"):
+            return self
+        *_, end = name.removesuffix("_per_s").split("_")
+        rate = RATES.get(end, "1/s") if name.endswith("_per_s") else ""
+        return self._replace(unit=rate or UNITS.get(end, ""))
+
+
+# -- of records ----------------------------------------------------------------------------------
+
+
+def _kinds(annotation: Any) -> set[Any]:
+    """The types of values; of a list those of its entries."""
+    origin, inner = get_origin(annotation), get_args(annotation)
+    if origin is Literal:
+        return {type(value) for value in inner}
+    of = inner[:1] if origin is Annotated else inner
+    return set().union(*map(_kinds, of)) if of else {annotation}
+
+
+def _fields(model: Any) -> Mapping[str, FieldInfo]:
+    """The fields of a model, or of the cell, which a host without pydantic has too."""
+    if model is not Cell:
+        return model.model_fields
+    hints = get_type_hints(Cell, include_extras=True).items()
+    described = [(name, hint) for name, hint in hints if get_origin(hint) is Annotated]
+    return {n: FieldInfo(annotation=h, description=h.__metadata__[0]) for n, h in described}
+
+
+@cache
+def of_model(model: Any) -> dict[str, tuple[Column, tuple[str, ...]]]:
+    """The columns of a model by their names, and the attributes on the way to each."""
+    found: dict[str, tuple[Column, tuple[str, ...]]] = {}
+    for field, info in _fields(model).items():
+        of = _kinds(info.annotation)
+        kinds = of - {NoneType}
+        if info.description:
+            name = info.title or field
+            type_ = TYPES[float if float in kinds else kinds.pop()]
+            found[name] = Column(type_, info.description), (field,)
+        for names in (one for one in info.metadata if isinstance(one, Columns)):
+            for name, (column, path) in of_model(kinds.pop()).items():
+                column = column._replace(optional=NoneType in of)
+                found[names.format(name)] = column, (field, *path)
+    return found
+
+
+def row(part: Any) -> dict[str, Any]:
+    """What a part of a record has in the columns of its model; optional ones where it has them."""
+    values = {}
+    for name, (column, (*way, last)) in of_model(part.__class__).items():
+        owner = reduce(lambda one, attribute: getattr(one, attribute, None), way, part)
+        if owner is not None or not column.optional:
+            values[name] = getattr(owner, last, None)
+    return values
+
+
+# -- of tables -----------------------------------------------------------------------------------
+
 
 @cache
 def _document() -> Mapping[str, Any]:
@@ -44,21 +131,45 @@ def tables() -> Mapping[str, str]:
 
 def series() -> Mapping[str, Column]:
     """The columns of one time in repeats by the end of their names, `{label}` in their help."""
-    return {part: Column(**entry) for part, entry in _document()["series"].items()}
+    return {part: Column(**e).with_unit(part) for part, e in _document()["series"].items()}
+
+
+def _begin(what: str | None) -> dict[str, Column]:
+    """The columns that name a cell, a point or a pair of trainings."""
+    cell = {
+        "source": Column("text", "whose record it is: this host, another host or reference"),
+        **{name: column for name, (column, _) in of_model(Cell).items() if name in AXES},
+    }
+    point = cell | {"point": Column("integer", "index of the point in its cell")}
+    pair = {
+        "pair": Column("integer", "number of the pair of trainings"),
+        "rule": Column("text", "why these two are compared"),
+        **{
+            f"{side}_{name}": column._replace(help=f"of the {side}er training: {column.help}")
+            for side in ("fast", "slow")
+            for name, column in point.items()
+        },
+    }
+    return {"cell": cell, "point": point, "pair": pair}.get(what or "", {})
 
 
 @cache
 def own(table: str) -> dict[str, Column]:
-    """The columns that the file declares for a table, in their order; empty for no such table."""
-    tables, shared = _document()["tables"], _document()["shared"]
-    declared = tables.get(table, {})
-    elsewhere = [shared["cell"], tables[CELLS]["columns"], tables[POINTS]["columns"]]
-    known = {name: entry for part in elsewhere for name, entry in part.items() if entry}
-    entries = shared.get(declared.get("begins_with"), {}) | declared.get("columns", {})
-    return {
-        name: Column(**found) if (found := entry or known.get(name)) else _parameters()[name]
-        for name, entry in entries.items()
-    }
+    """The columns of a table but for those of plug-ins, in their order; empty for no such table."""
+    document = _document()["tables"].get(table, {})
+    columns = _begin(document.get("begins_with"))
+    for model in MODELS.get(table, ()):
+        columns |= {name: column for name, (column, _) in of_model(model).items()}
+    for names, entry in document.get("columns", {}).items():
+        for name in names.split(", "):
+            columns[name] = Column(**entry) if entry else _meaning(name, table)
+    return {name: column.with_unit(name) for name, column in columns.items()}
+
+
+def _meaning(name: str, table: str) -> Column:
+    """What a column of that name means in points.csv, else in cells.csv, else to plug-ins."""
+    of_points = {} if table == POINTS else own(POINTS)
+    return (_parameters() | own(CELLS) | of_points)[name]
 
 
 @cache
@@ -67,14 +178,14 @@ def of(table: str) -> dict[str, Column]:
     if table == POINTS:
         return own(table) | _parameters() | _quantities() | own(table)
     if table == PROBES:
-        return own(table) | _read_by_probes()
+        return own(table) | _of_samples() | _read_by_probes()
     return own(table)
 
 
 def _parameters() -> dict[str, Column]:
     """The parameters of points."""
     return {
-        name: Column(TYPES.get(one.type, one.type), one.label, one.unit)
+        name: Column("text" if one.type == "string" else one.type, one.label, one.unit)
         for name, one in declarations.parameters().items()
     }
 
@@ -90,6 +201,17 @@ def _quantities() -> dict[str, Column]:
             text = column.help.format(label=quantity.label)
             quantities[f"{name.removesuffix('_s')}_{part}"] = column._replace(help=text)
     return quantities
+
+
+def _of_samples() -> dict[str, Column]:
+    """What summaries have of numbers that probes read over time: `gpu_power_median_w` of `gpu_power_w`."""
+    return {
+        f"{stem}_{statistic}_{end}": column._replace(help=f"{column.help}: {text}")
+        for name, column in own("samples").items()
+        for stem, _, end in [name.rpartition("_")]
+        for statistic, text in STATISTICS.items()
+        if column.type == "number" and column.optional
+    }
 
 
 def _read_by_probes() -> dict[str, Column]:

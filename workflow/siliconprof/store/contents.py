@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import model_validator
 
 from siliconprof.store.cell import Cell
-from siliconprof.store.model import Count, Open, Part, Sha256, matches
+from siliconprof.store.model import Columns, Count, Open, Part, Sha256, key, matches, required
 from siliconprof.store.point import (
     NOTHING,
     Bytes,
@@ -28,55 +28,91 @@ from siliconprof.store.point import (
 
 Texts = Annotated[dict[str, str], or_empty(dict)]
 Applied = Literal["fits", "offload", "near-capacity"]
+Verdict = Literal["ok", "failed", "not checked"]
 
 
 class Limit(Open):
     """Whether a capacity was enforced; how, and why not, is in the file alone."""
 
-    enforced: bool | None = None  # False: it is a number for the memory model only
+    enforced: bool | None = key(  # False: it is a number for the memory model only
+        None, "whether the capacity was enforced; empty where nothing asked for it"
+    )
+
+
+class Parts(Open):
+    """Bytes of a training step's memory at its largest moment."""
+
+    weights: int | None = key(None, "of it the weights")
+    gradients: int | None = key(None, "of it the gradients")
+    optimizer: int | None = key(None, "of it the state of the optimizer")
+    activations: int | None = key(None, "of it the activations")
+    temporary: int | None = key(None, "of it what lives for a moment")
+
+
+PARTS = tuple(Parts.model_fields)
 
 
 class Scenario(Open):
     """The memory situation, what the memory model says of it, and what was run."""
 
-    derived: Applied | None  # None: the model or the capacity is unknown
-    applied: Applied  # what was run, or would have been
-    batch_size: Count | None = None
-    batch_size_found: bool | None = None  # by the memory model (`batch_size: auto`)
-    predicted_bytes: int | None  # most memory of one training step without offloading
-    predicted_parts_bytes: Bytes  # at the step's largest moment
+    derived: Applied | None = required(  # None: the model or the capacity is unknown
+        "the memory situation by the memory model", "scenario_derived"
+    )
+    applied: Applied = required("the memory situation that was run", "scenario_applied")
+    predicted_bytes: int | None = required(
+        "most memory of one step without offloading by the memory model", "predicted_memory_bytes"
+    )
+    predicted_parts_bytes: Annotated[Parts, or_empty(Parts), Columns("predicted_{}_bytes")]
+    device_memory_bytes: int | None = required("memory of the device")
+    capacity_bytes: Count | None = required("what the cell may use")
+    capacity_source: str = required("where the capacity is from")
+    batch_size: Count | None = key(None, "samples per step; empty for what is no training")
+    batch_size_found: bool | None = key(None, "whether the memory model found the batch size")
     offloaded_parts_bytes: Bytes = NOTHING  # predicted on the device where offload is applied
-    device_memory_bytes: int | None
-    capacity_bytes: Count | None  # what the cell may use
-    capacity_source: str
-    limit: Annotated[Limit, or_empty(Limit)] = Limit()
-    confirmed_peak_bytes: Whole | None = None  # the most that was really held under the limit
+    limit: Annotated[Limit, or_empty(Limit), Columns("limit_{}")] = Limit()
+    confirmed_peak_bytes: Whole | None = key(None, "the most that was really held under the limit")
 
 
 class Evidence(Open):
     """What proves a precision; the observed dtypes are in the file alone."""
 
-    product_error: Figure = None  # a product's relative error against float64
+    product_error: Figure = key(None, "relative error of a product against float64")
 
 
 class Precision(Open):
     """The one that was proved numerically."""
 
-    effective: str | None
-    evidence: Evidence
+    effective: str | None = required(
+        "the precision that was proved numerically", "effective_precision"
+    )
+    evidence: Annotated[Evidence, Columns("{}")]
 
 
 class Check(Open):
     """A check of the clock or the repeats; its figures and reason are in the file alone."""
 
-    verdict: Literal["ok", "failed", "not checked"] | None = None  # None: not reached
+    verdict: Verdict | None = key(None, "verdict: ok, failed or not checked", "check")
+
+
+class Checks(Open):
+    """Of a cell, before the first measurement and after it, in the order in which a reader asks."""
+
+    clock: Annotated[Check, Columns("clock_{}")] = Check()
+    sleep: Annotated[Check, Columns("sleep_{}")] = Check()
+    twice_the_work: Annotated[Check, Columns("twice_the_work_{}")] = Check()
+    synchronisation: Annotated[Check, Columns("synchronisation_{}")] = Check()
+    marks: Annotated[Check, Columns("marks_{}")] = Check()
+    precision: Annotated[Check, Columns("precision_{}")] = Check()
+    drift: Annotated[Check, Columns("drift_{}")] = Check()
+    work: Annotated[Check, Columns("work_{}")] = Check()
+    trained: Annotated[Check, Columns("trained_{}")] = Check()
 
 
 class Probe(Part, extra="allow"):
     """A probe's summary; its numbers are further keys, with their unit at the end."""
 
-    available: bool | None = None
-    means: str | None = None
+    available: bool | None = key(None, "whether it could read anything")
+    means: str | None = key(None, "how it reads or why it cannot")
     reasons: Texts = NOTHING
     limits: Annotated[dict[str, Scalar], or_empty(dict)] = NOTHING
 
@@ -97,9 +133,9 @@ class Flag(Open):
 class Dataset(Open):
     """What was read; losses are compared between equal checksums only."""
 
-    name: Name | None = None
-    data_sha256: Sha256 | None = None  # of the prepared arrays
-    synthetic: bool | None = None  # generated, and no record of the world
+    name: Name | None = key(None, "name of the prepared data", "dataset")
+    data_sha256: Sha256 | None = key(None, "hash of the prepared data")
+    synthetic: bool | None = key(None, "whether the data are generated", "data_synthetic")
 
 
 class Weights(Open):
@@ -122,19 +158,19 @@ class Method(Open):
 class BackendFacts(Open):
     """What the backend says of itself."""
 
-    framework_version: str | None = None
-    device_name: str | None = None
+    framework_version: str | None = key(None, "version of the framework")
+    device_name: str | None = key(None, "name of the device by its framework")
     blas: str | None = None
 
 
 class Environment(Open):
     """Host, system and versions, and what the pipeline declared."""
 
-    system: str | None = None
-    python: str | None = None
-    git_commit: str | None = None
+    system: str | None = key(None, "operating system")
+    python: str | None = key(None, "version of Python")
+    backend: Annotated[BackendFacts, or_empty(BackendFacts), Columns("{}")] = BackendFacts()
+    git_commit: str | None = key(None, "commit of the measuring checkout")
     packages: Annotated[dict[str, str | None], or_empty(dict)] = NOTHING
-    backend: Annotated[BackendFacts, or_empty(BackendFacts)] = BackendFacts()
     declared: Facts = NOTHING  # by the pipeline
 
 
@@ -145,34 +181,47 @@ class Code(Open):
     modules: dict[str, Sha256]
 
 
+class Accounting(Open):
+    """Where the wall clock went."""
+
+    wall_s: Figure = key(None, "from start to end of the cell")
+    child_wall_s: Figure = key(None, "that of the measuring process")
+    waited_for_lock_s: Figure = key(None, "waited for other cells on the host")
+    open_s: Figure = key(None, "loading the framework and opening the device")
+    measure_s: Figure = key(None, "the measurement with its preparation")
+    timed_s: Figure = key(None, "of it what was timed")
+
+
 class Record(Part, strict=False):  # `Cell` is a dataclass, made of a mapping
     """What one cell leaves behind, whatever happened to it."""
 
     schema_version: Literal[6]
     method_version: Literal[2]  # how numbers are made; another method's are never compared
-    sha256: Sha256  # of this record's canonical content without this key
-    cell: Cell
+    cell: Annotated[Cell, Columns("{}")]
     emulated: str | None = None  # what plays the device in a test: no measurement
-    status: Literal["ok", "oom", "failed", "timeout", "unsupported", "skipped"]
-    reason: str | None  # why it is not ok
-    # UTC, 1970 to 2199: a clock may be wrong, and the record is as good.
-    started_at: Annotated[
-        str, matches(r"(19[7-9]\d|2[01]\d\d)-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?\+00:00")
-    ]
-    scenario: Scenario
-    precision: Precision
-    checks: dict[str, Check] = NOTHING  # before the first measurement and after it
+    status: Literal["ok", "oom", "failed", "timeout", "unsupported", "skipped"] = required(
+        "ok, oom, failed, timeout, unsupported or skipped"
+    )
+    reason: str | None = required("why the status is not ok")
+    scenario: Annotated[Scenario, Columns("{}")]
+    precision: Annotated[Precision, Columns("{}")]
+    checks: Annotated[Checks, Columns("{}")] = Checks()
     points: list[Point]  # one per shape or setting; a training cell has one
     samples: list[dict[str, Figure]]  # of probes over time, about 4 Hz, each with its `t_s`
     probes: dict[Name, Probe]
     flags: list[Flag]
-    dataset: Annotated[Dataset, or_empty(Dataset)]
+    dataset: Annotated[Dataset, or_empty(Dataset), Columns("{}")]
+    accounting: Annotated[Accounting, Columns("{}")]
+    environment: Annotated[Environment, Columns("{}")]
+    # UTC, 1970 to 2199: a clock may be wrong, and the record is as good.
+    started_at: Annotated[
+        str, matches(r"(19[7-9]\d|2[01]\d\d)-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?\+00:00")
+    ] = required("start, ISO 8601 in UTC")
+    sha256: Sha256 = required("hash of the record's content", "record_sha256")  # without this key
     method: Method
-    environment: Environment
     code: Code
     modules_loaded: list[str]  # of the package, by the measuring process
     progress: Facts  # the last sign of life of the child
-    accounting: dict[Name, Figure]  # where the wall clock went, seconds
 
     @model_validator(mode="after")
     def _has_points(self) -> Record:

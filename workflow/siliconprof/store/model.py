@@ -101,14 +101,21 @@ def matches(pattern: str, what: str = "") -> Any:
     return AfterValidator(check)
 
 
-def required(description: str) -> Any:
-    """A key that must be there."""
-    return Field(description=description)
+def required(description: str, column: str | None = None) -> Any:
+    """A key that must be there; of a record, also a column, named otherwise where `column` says."""
+    return Field(description=description, title=column)
 
 
-def key(default: Any, description: str) -> Any:
-    """A key that may be left out."""
-    return Field(default, description=description)
+def key(default: Any, description: str, column: str | None = None) -> Any:
+    """The same of a key that may be left out."""
+    return Field(default, description=description, title=column)
+
+
+class Columns(str):
+    """Metadata of a part of a record: its columns are columns of the whole, by names such as `gpu_{}`.
+
+    They are optional where the part may be None.
+    """
 
 
 def absent(description: str) -> Any:

@@ -6,9 +6,9 @@ import pandas as pd
 
 from siliconprof import plugins
 from siliconprof.analyse.frames import BACKENDS, DEVICE, Frames, rank
-from siliconprof.analyse.record_rows import PARTS
 from siliconprof.hosts import registry
 from siliconprof.memory import footprint, memory_model
+from siliconprof.store.contents import PARTS
 
 SCENARIOS = {"1": "fits", "2": "offload", "3": "near-capacity"}  # the paper's numbers
 # As config/paper.yaml has them: the paper states neither lengths nor checkpointing, without which

@@ -6,7 +6,6 @@ import pandas as pd
 from siliconprof import words
 from siliconprof.analyse import throughputs
 from siliconprof.analyse.frames import CELL, DEVICE, Frames, records, uses_defaults
-from siliconprof.analyse.record_rows import PARTS
 from siliconprof.memory.memory_model import BUDGET_SOURCE, BYTES_PER_PARAMETER
 from siliconprof.render.drawers import Flow, StackedBars
 from siliconprof.render.exhibit import Num, Text, exhibit
@@ -21,6 +20,7 @@ from siliconprof.render.exhibits.paper._needs import (
     short_place,
     texts,
 )
+from siliconprof.store.contents import PARTS
 from siliconprof.workloads.base import KernelWorkload
 
 LAYERS = {
