@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-
-from siliconprof.errors import stage
+from siliconprof import options
 from siliconprof.measure.supervise import main
 
 if __name__ == "__main__":
-    sys.exit(stage(main, ends_itself=True))
+    options.run(main, "siliconprof.measure", ends_itself=True)
