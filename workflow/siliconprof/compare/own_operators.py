@@ -56,7 +56,7 @@ def by_own_operators(
     where there are some. Trainings that were measured are predicted in the same way, as checks.
 
     Returns:
-        `rows`, its operators as timed; and the answer of `siliconprof predict --json`.
+        `rows`, its operators as timed; and the answer of `siliconprof predict … --json`.
 
     Raises:
         UserError: its operators are not known, or need more memory than there is.
