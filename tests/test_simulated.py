@@ -74,6 +74,7 @@ def run(card: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Check
     return measured(tmp_path_factory.mktemp("simulated"), card, "report", workloads)
 
 
+@pytest.mark.alone  # as all of `run`, which is then made once
 def test_an_experiment_on_a_simulated_gpu_reaches_the_page(run: Checkout) -> None:
     """Every status is the one that the card's memory and the precision call for."""
     statuses = {
@@ -128,6 +129,7 @@ def test_times_on_a_simulated_gpu_are_those_of_its_work(run: Checkout) -> None:
             assert verdict == "ok" or made["cell"]["backend"] == "mlx", made["cell"]
 
 
+@pytest.mark.alone
 def test_bytes_and_launches_on_a_simulated_gpu_are_those_of_its_work(run: Checkout) -> None:
     """The memory's bandwidth is the card's; both frameworks launch an empty kernel."""
     for backend in ("torch-cuda", "mlx"):
@@ -145,6 +147,7 @@ def test_bytes_and_launches_on_a_simulated_gpu_are_those_of_its_work(run: Checko
         assert point["gpu"]["measured_s"] > 0 and "sm_clock_mhz" in point["gpu"]
 
 
+@pytest.mark.alone
 def test_nothing_but_a_test_accepts_the_record_of_a_simulated_gpu(
     run: Checkout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
