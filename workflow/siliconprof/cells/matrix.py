@@ -21,7 +21,7 @@ from siliconprof import fingerprint, lifetime, options, plugins
 from siliconprof.cells import cluster, method
 from siliconprof.datasets import dataset_spec, model_facts, weights
 from siliconprof.errors import stage
-from siliconprof.hosts import node_check, remedies
+from siliconprof.hosts import host_file, node_check, registry, remedies
 from siliconprof.memory import memory_model
 from siliconprof.session.trial import ASKED, Trial
 from siliconprof.store import documents, temporary
@@ -203,8 +203,6 @@ def planned(
         experiment: resolved, `with_fitting_batches`.
         at: the cell's place, of `axes`.
     """
-    from siliconprof.hosts import host_file
-
     cell, (device_id, backend, *_) = _cell(experiment, host, at), at
     device, results = _device(host, device_id), results_folder(experiment)
     trial, is_node = Trial(cell), host["label"] in experiment["cluster"]
@@ -347,8 +345,6 @@ def _ordered(swept: Any) -> Any:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the expansion as a file."""
-    from siliconprof.hosts import host_file, registry
-
     parser = options.parser("siliconprof.cells.matrix", __doc__)
     parser.add_argument("--experiment", type=Path, required=True, help="the resolved config")
     parser.add_argument(
