@@ -85,7 +85,7 @@ def planned_cells(configfile: str, *config: str) -> list[dict[str, Any]]:
     """
     only = ("--configfile", configfile, "--replace-workflow-config")
     only += ("--config", *config) if config else ()
-    plan = json.loads(python("siliconprof.cells.plan", *only, "--json"))
+    plan = json.loads(python("siliconprof.pipeline.cli", "plan", *only, "--json"))
     cells = [entry["cell"] for entry in plan["cells"]]
     for cell in cells:
         cell["timing"]["energy_window_s"] = 0

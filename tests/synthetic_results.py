@@ -13,7 +13,6 @@ import os
 import re
 import subprocess
 import sys
-from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from functools import cache
 from html import unescape
@@ -418,35 +417,19 @@ def make(
     matrix.write_text(json.dumps(document), encoding="utf-8")
     for stage in STAGES[: STAGES.index(last) + 1]:
         if stage is aggregate:
-            folders = {"reference": results / "reference/lab"} if reference else {}
-            folders |= {"results": results, "output": tables}
-            stage.main(words(matrix=matrix, **folders))
+            bundles = [results / "reference/lab"] if reference else []
+            stage.main(matrix=matrix, reference=bundles)
         else:
-            run(stage, **options_of(results))
+            run(stage, results)
     if last is not judge:
         table_files.write(tables / "claims.csv", [])
     return results
 
 
-def options_of(results: Path) -> dict[str, Any]:
-    """What `pipeline.analyse` is told of results."""
-    folders = {"tables": results / "tables", "output": results / "tables"}
-    files = {"registry": CONFIG / "devices.yaml", "claims": CONFIG / "claims.yaml"}
-    files |= {"matrix": results / "matrix.json", "published": CONFIG / "published"}
-    return folders | files
-
-
-def run(stage: ModuleType, **options: Any) -> None:
-    """Run a part of `pipeline.analyse` with its options."""
-    arguments = Namespace(**{name.replace("-", "_"): value for name, value in options.items()})
-    with patch.object(registry, "load", READ_ONCE):
-        files = (arguments.matrix, arguments.tables, arguments.published, arguments.registry)
-        stage.write(Frames.load(*files), arguments)
-
-
-def words(**options: Any) -> list[str]:
-    """A command line of options."""
-    return [word for name, value in options.items() for word in (f"--{name}", str(value))]
+def run(stage: ModuleType, results: Path, claims: Path = CONFIG / "claims.yaml") -> None:
+    """Run a part of `pipeline.analyse`."""
+    more = {"claims": claims} if stage is judge else {}
+    stage.write(load(results), output=results / "tables", **more)
 
 
 def table(results: Path, name: str) -> list[dict[str, Any]]:
@@ -481,10 +464,8 @@ def command(*said: Any, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
 
 def make_page(results: Path) -> None:
     """Make the page."""
-    files = {"matrix": results / "matrix.json"}
-    shipped = {"published": CONFIG / "published", "registry": CONFIG / "devices.yaml"}
     with patch.object(registry, "load", READ_ONCE):
-        assert page.main(words(**files, **shipped, tables=results / "tables")) == 0
+        page.main(matrix=results / "matrix.json")
 
 
 def render(results: Path) -> Page:

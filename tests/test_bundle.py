@@ -105,7 +105,7 @@ def test_equal_records_make_equal_bundles_and_an_import_adds_what_is_missing(
     assert (tmp_path / "again.zip").read_bytes() == packed.read_bytes()
 
     own = tree(here)
-    assert bundle_import.main([str(packed), "--results", str(here)]) == 0
+    bundle_import.main(packed, results=here)
     assert capsys.readouterr().out == "2 new, 0 already here, 0 replaced\n"
     after = tree(here)
     assert json.loads(after.pop("imported/far.json")) == {"bundle": "far.zip"}
@@ -126,12 +126,11 @@ def test_what_is_packed_and_what_cannot_be(there, packed, tmp_path, capsys):
         return str(error.value).splitlines()
 
     put(there, a_record("bare"))  # without a host file
-    arguments = ["-o", str(packed), "--results", str(there)]
     before = packed.read_bytes()
     with pytest.raises(UserError, match="far.zip: exists; .*--force"):
-        bundle_pack.main(arguments)
+        bundle_pack.main(output=packed, results=there)
     assert packed.read_bytes() == before
-    assert bundle_pack.main([*arguments, "--force"]) == 0
+    bundle_pack.main(output=packed, results=there, force=True)
     assert "3 records of bare, far" in capsys.readouterr().out
     assert "1 records of bare" in bundle_pack.pack(there, ["bare"], tmp_path / "b.zip")
 
@@ -167,8 +166,7 @@ def test_home_user_and_host_are_placeholders_in_the_bundle_alone(
     data["environment"]["declared"] = {"blas": "mgarcia BLAS 1.2"}  # what the numbers are about
     path = put(there, data)
     before = tree(there)
-    arguments = ["--results", str(there), "-o", str(tmp_path / "a.zip")]
-    assert bundle_pack.main(arguments) == 0
+    bundle_pack.main(output=tmp_path / "a.zip", results=there)
     assert "1 of them with [home], [user] or [host] in place of" in capsys.readouterr().out
     assert tree(there) == before
     packed = bundle_import.read_bundle(tmp_path / "a.zip")
@@ -371,9 +369,8 @@ def test_two_references_of_one_cell_are_refused_unless_they_are_the_same(tmp_pat
         put(results / "reference" / name, training(step_s, host="lab"))
 
     def aggregated(*names: str) -> int:
-        folders = [str(results / "reference" / name) for name in names]
-        arguments = ["--matrix", "results/matrix.json", "--output", "results/tables"]
-        aggregate.main([*arguments, "--reference", *folders])
+        folders = [results / "reference" / name for name in names]
+        aggregate.main(matrix=results / "matrix.json", reference=folders)
         return (results / "tables/cells.csv").read_text().count("\nreference,")
 
     assert aggregated("a", "b") == 1

@@ -25,7 +25,7 @@ from siliconprof.stats import training_course
 from siliconprof.store import columns, published, table_files
 from siliconprof.store.record import HERE, REFERENCE
 from siliconprof.store.table_files import KEY
-from synthetic_results import CPU, host_file, options_of, run, table
+from synthetic_results import CPU, host_file, run, table
 
 YES, NO, OPEN, ABSENT = VERDICTS
 SHIPPED = ROOT / "config/claims.yaml"
@@ -96,8 +96,7 @@ def judged(
     matrix = {"experiment": {}, "host": host_file([CPU]), "hosts": [], "cells": []}
     matrix |= {"not_measured": []}
     (folder / "matrix.json").write_text(json.dumps(matrix))
-    options = options_of(folder) | {"claims": folder / "claims.yaml"}
-    run(judge, **options | {"published": ROOT / "config/published"})
+    run(judge, folder, folder / "claims.yaml")
     return table(folder, "claims")
 
 

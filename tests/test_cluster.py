@@ -68,7 +68,7 @@ def measure(lab: Checkout, entry: dict[str, Any], expected: dict[str, Any], **mo
 
 def planned(copy: Checkout) -> list[dict[str, Any]]:
     """The cells that a run through a profile would measure on `hall`."""
-    nodes = json.loads(copy.stage("cells.plan", "--json").stdout)["cluster"]
+    nodes = json.loads(copy.stage("pipeline.cli", "plan", "--json").stdout)["cluster"]
     assert [entry["label"] for entry in nodes] == ["hall", "far.hall"]
     assert nodes[1]["cells"] is None
     return nodes[0]["cells"]

@@ -9,8 +9,10 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from html import unescape
 from pathlib import Path
+from typing import Annotated, Any
 from unittest.mock import patch
 
 import pytest
@@ -214,6 +216,23 @@ def test_a_run_keeps_its_host_awake(
     if program:
         until(told.exists)
         assert said.format(pid=os.getpid()) in told.read_text()
+
+
+def test_parameters_are_words_and_options() -> None:
+    asked: list[Any] = []
+
+    def command(
+        a: Annotated[Path, "a word"],
+        b: Annotated[str | None, "another"] = None,
+        *,
+        some_: Annotated[Sequence[int], "numbers"] = (7,),
+        in_all: Annotated[bool, "a flag"] = False,
+    ) -> None:
+        asked.append((a, b, some_, in_all))
+
+    assert options.call(command, ["x"], "it") == 0
+    options.call(command, ["x", "y", "--some", "1", "2", "--in-all", "--some", "3"], "it")
+    assert asked == [(Path("x"), None, (7,), False), (Path("x"), "y", [1, 2, 3], True)]
 
 
 def test_help_is_a_screen(door: Checkout) -> None:

@@ -54,7 +54,7 @@ def resolve(tmp_path: Path, devices: registry.Registry) -> Callable[..., dict[st
         made = host_file.resolve(tmp_path, label, known)
         path = tmp_path / "hosts" / f"{made['label']}.json"
         path.parent.mkdir(exist_ok=True)
-        host_file.main(["--facts", json.dumps(made), "--output", str(path)])
+        host_file.main(facts=made, output=path)
         return made
 
     return answer

@@ -197,8 +197,7 @@ def test_records_that_are_used_in_nothing_are_listed(tmp_path: Path) -> None:
         path.parent.mkdir(parents=True)
         path.write_text(text, encoding="utf-8")
         paths.append(path.as_posix())
-    gathered = {"results": results, "output": results / "tables"}
-    aggregate.main(made.words(matrix=results / "matrix.json", **gathered))
+    aggregate.main(matrix=results / "matrix.json")
     assert "1 of 1 cell measured, 1 record could not be read" in whole(results).html
     (outside,), (unreadable,) = table(results, "outside"), table(results, "unreadable")
     assert outside == {"record": paths[0], "note": "not in this experiment"}

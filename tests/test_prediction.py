@@ -266,12 +266,12 @@ def test_a_real_step_lasts_as_long_as_its_own_operators_say(
     folder = tmp_path / "SmolLM2-135M"
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(SMOLLM2), encoding="utf-8")
-    options = ["--model", str(folder) if model == folder.name else model, "--batch", "1"]
-    options += ["--seq-len", str(MODELS[model])] if MODELS[model] else []
+    name, seq_len = str(folder) if model == folder.name else model, MODELS[model] or 128
+    options = ["--model", name, "--batch", "1", "--seq-len", str(seq_len)]
     start = perf_counter()
     (answer,) = answered("predict", of_both, *options, "--backend", backend, "--measure")
     took_s = perf_counter() - start
-    asked = predict.of_model(predict.parsed([*options, "--results", str(of_both)]))
+    asked = predict.of_model(name, 1, "fp32", seq_len, 0, of_both)
     workload = plugins.load("workloads", asked.model[0])(asked.parameters)
     step = Training(workload, asked.parameters, backend, "fp32", int(answer["threads"]))
     times = []

@@ -1,44 +1,45 @@
-"""The options that stages share, each declared once; all of them are files or folders."""
+"""Commands: typed functions whose parameters are the words and options of their command line.
+
+A parameter before `*` is a word, one after it an option; `json_` is `--json`. One without a default
+must be given, a `bool` is a flag, a `Sequence` takes several values. `Annotated` has its help, then
+settings of argparse's `add_argument`. The help of a command is the docstring of its module.
+"""
 
 from __future__ import annotations
 
 import argparse
+import inspect
+import json
 import re
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Annotated, Any, NoReturn, get_args, get_origin, get_type_hints
 
-from siliconprof.errors import nearest, printable
+from siliconprof.errors import nearest, printable, stage
 from siliconprof.plugins import CHECKOUT
 
-OPTIONS: dict[str, dict[str, Any]] = {
-    "matrix": {"required": True, "help": "the expansion, results/matrix.json"},
-    "tables": {
-        "nargs": "+",
-        "help": "of earlier stages, their folder or files; default: tables/ beside the matrix",
-    },
-    "registry": {"help": "the device registry; default: the checkout's"},
-    "published": {
-        "nargs": "+",
-        "help": "published tables, their folder or files; default: the checkout's",
-    },
-    "claims": {"help": "default: the checkout's config/claims.yaml"},
-    "results": {"help": "of a run; default: the matrix's folder"},
-    "reference": {"nargs": "*", "default": [], "help": "unpacked bundles"},
-    "output": {
-        "nargs": "+",
-        "help": "tables that are written, their folder or files; default: tables/ beside the matrix",
-    },
-}
-SHIPPED = {
-    "registry": CHECKOUT / "config" / "devices.yaml",
-    "published": CHECKOUT / "config" / "published",
-    "claims": CHECKOUT / "config" / "claims.yaml",
-}
+Command = Callable[..., int | None]  # answers its exit status; None = 0
+REGISTRY = CHECKOUT / "config" / "devices.yaml"
+PUBLISHED = CHECKOUT / "config" / "published"
+CLAIMS = CHECKOUT / "config" / "claims.yaml"
+# Options that commands share.
+Matrix = Annotated[Path, "the expansion, results/matrix.json"]
+_TABLES = "their folder or files; default: tables/ beside the matrix"
+Tables = Annotated[Sequence[Path], f"of earlier stages, {_TABLES}"]
+Output = Annotated[Sequence[Path], f"tables that are written, {_TABLES}"]
+Registry = Annotated[Path, "the device registry; default: the checkout's"]
+Published = Annotated[
+    Sequence[Path], "published tables, their folder or files; default: the checkout's"
+]
+Claims = Annotated[Path, "default: the checkout's config/claims.yaml"]
+Results = Annotated[Path, "of a run; default: results"]
+Json = Annotated[bool, "print JSON instead of text"]
+AS_JSON = {"type": json.loads, "metavar": "JSON"}
 
 
 class _Parser(argparse.ArgumentParser):
@@ -51,7 +52,7 @@ class _Parser(argparse.ArgumentParser):
             known += map(str, action.choices or ())
         wrong = re.search(r"(?:unrecognized arguments: |invalid choice: ')([^\s'=]+)", message)
         near = nearest(wrong[1], known) if wrong else ""
-        self.exit(2, f"{self.prog}: {message}{near}; see {self.prog} --help\n")
+        self.exit(2, printable(f"{self.prog}: {message}{near}; see {self.prog} --help\n"))
 
 
 def parser(name: str | None, text: str | None) -> argparse.ArgumentParser:
@@ -64,34 +65,50 @@ def parser(name: str | None, text: str | None) -> argparse.ArgumentParser:
     return _Parser(prog=name, description=text, formatter_class=as_it_is)
 
 
-def parsed(main: Callable[..., int], argv: Sequence[str] | None, *names: str) -> argparse.Namespace:
-    """What a stage is called with.
+def call(command: Command, words: Sequence[str] | None, name: str | None = None) -> int:
+    """Call a command with the values of its words and options; its exit status.
 
     Args:
-        main: of the stage, whose module's text is the help.
-        names: the options that it takes, of `OPTIONS`.
+        words: by default those of this process.
+        name: what it is called by; by default its module's.
     """
-    module = sys.modules[main.__module__]
-    stage = parser(module.__spec__.name if module.__spec__ else None, module.__doc__)
-    for name in names:
-        stage.add_argument(f"--{name}", type=Path, **OPTIONS[name])
-    return filled(stage.parse_args(argv))
+    module = sys.modules[command.__module__]
+    own = parser(name or (module.__spec__.name if module.__spec__ else None), module.__doc__)
+    hints, asked = get_type_hints(command, include_extras=True), inspect.signature(command)
+    for key, parameter in asked.parameters.items():
+        kind, text, *more = get_args(hints[key])
+        has_default = parameter.default is not parameter.empty
+        settings: dict[str, Any] = {"help": text, "type": (*get_args(kind), kind)[0]}
+        if parameter.kind is not parameter.KEYWORD_ONLY:
+            settings |= {"nargs": "?", "default": parameter.default} if has_default else {}
+            own.add_argument(key, **settings | dict(*more))
+            continue
+        if kind is bool:
+            settings = {"help": text, "action": "store_true"}
+        elif get_origin(kind) is Sequence:
+            settings |= {"nargs": "+", "action": "extend"}
+        settings |= {"required": not has_default, "default": argparse.SUPPRESS} | dict(*more)
+        flag = f"--{key.rstrip('_').replace('_', '-')}"
+        own.add_argument(*settings.pop("flags", ()), flag, **settings)
+    given = vars(own.parse_args(words))
+    by_key = {key: given[key.rstrip("_")] for key in asked.parameters if key.rstrip("_") in given}
+    return command(**by_key) or 0
 
 
-def filled(arguments: argparse.Namespace) -> argparse.Namespace:
-    """The same, with folders beside the matrix and files of this checkout where none is named."""
-    folder = arguments.matrix.parent
-    beside = {"results": folder, "tables": [folder / "tables"], "output": [folder / "tables"]}
-    for name, path in (beside | SHIPPED).items():
-        if getattr(arguments, name, path) is None:
-            setattr(arguments, name, path)
-    for name in ("tables", "output"):
-        if isinstance(paths := getattr(arguments, name, None), list):
-            is_folder = len(paths) == 1 and paths[0].suffix != ".csv"
-            setattr(arguments, name, paths[0] if is_folder else {p.stem: p for p in paths})
-    if isinstance(paths := getattr(arguments, "published", None), list):
-        arguments.published = paths[0] if paths[0].is_dir() else paths[0].parent
-    return arguments
+def run(command: Command, name: str | None = None, ends_itself: bool = False) -> NoReturn:
+    """The process of a command, see `call` and `errors.stage`."""
+    sys.exit(stage(partial(call, command, name=name), ends_itself))
+
+
+def tables_of(paths: Sequence[Path], matrix: Path) -> Path | dict[str, Path]:
+    """A folder of tables, or their files by name; where none is named, the one beside the matrix."""
+    first = paths[0] if paths else matrix.parent / "tables"
+    return first if len(paths) < 2 and first.suffix != ".csv" else {p.stem: p for p in paths}
+
+
+def folder_of(paths: Sequence[Path]) -> Path:
+    """A folder, told by itself or by its files."""
+    return paths[0] if paths[0].is_dir() else paths[0].parent
 
 
 @contextmanager

@@ -14,11 +14,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from siliconprof import options
 from siliconprof.analyse import equal_work, operator_rows, record_rows, step_parts
-from siliconprof.errors import UserError, stage
+from siliconprof.errors import UserError
 from siliconprof.memory import memory_model
 from siliconprof.store import columns, matrix_file, record, table_files
 from siliconprof.store.contents import Point
@@ -123,19 +123,18 @@ def write_tables(
     table_files.write(table_files.path(output, "models"), memory_model.model_table())
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(
+    *,
+    matrix: options.Matrix,
+    results: Annotated[Path | None, "of a run; default: the matrix's folder"] = None,
+    reference: Annotated[Sequence[Path], "unpacked bundles", {"nargs": "*"}] = (),
+    output: options.Output = (),
+) -> None:
     """Write the tables."""
-    arguments = options.parsed(main, argv, "matrix", "results", "reference", "output")
-    matrix = matrix_file.read(arguments.matrix)
-    results = arguments.results
-    write_tables(
-        list(gather(matrix, results, arguments.reference)),
-        outside(matrix, results),
-        results / "history",
-        arguments.output,
-    )
-    return 0
+    cells, folder = matrix_file.read(matrix), results or matrix.parent
+    records, outsiders = list(gather(cells, folder, reference)), outside(cells, folder)
+    write_tables(records, outsiders, folder / "history", options.tables_of(output, matrix))
 
 
 if __name__ == "__main__":
-    sys.exit(stage(main))
+    options.run(main)

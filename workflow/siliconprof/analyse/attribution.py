@@ -9,7 +9,6 @@ the gap has phases and no causes, and the last line says so. Which pairs: see `p
 
 from __future__ import annotations
 
-import argparse
 import math
 
 import numpy as np
@@ -20,6 +19,7 @@ from siliconprof.analyse.frames import CELL, POINT, Frames, holds
 from siliconprof.analyse.operator_rows import BLOCKED, FRAMEWORK, PARTS, WAITING
 from siliconprof.store import columns, table_files
 from siliconprof.store.record import HERE
+from siliconprof.store.table_files import Tables
 
 SIDES = ("fast", "slow")
 STEP, LOW, HIGH = (f"whole_step_{part}_s" for part in ("median", "low", "high"))
@@ -247,8 +247,8 @@ def _verdict(gap: pd.DataFrame, causes: pd.DataFrame, left: pd.DataFrame) -> pd.
     return pd.Series(np.select(rules, [EXPLAINED, PERHAPS, UNEXPLAINED], OVER), gap.index)
 
 
-def write(frames: Frames, arguments: argparse.Namespace) -> None:
+def write(frames: Frames, output: Tables) -> None:
     """Compute and write: the table."""
     points = frames.undisturbed
     table = lines(points, pairs(points), frames.results.step_parts)
-    table_files.write_frame(table_files.path(arguments.output, "attribution"), table)
+    table_files.write_frame(table_files.path(output, "attribution"), table)

@@ -9,7 +9,6 @@ and operation, see `results_table`.
 
 from __future__ import annotations
 
-import argparse
 from typing import NamedTuple
 
 import pandas as pd
@@ -23,7 +22,7 @@ from siliconprof.hosts import caches
 from siliconprof.hosts.datasheet import DataSheets, Figure
 from siliconprof.hosts.registry import PEAK_OF_PRECISION
 from siliconprof.store import columns, table_files
-from siliconprof.store.table_files import Row
+from siliconprof.store.table_files import Row, Tables
 
 KERNELS = ("copy", "triad", "reduction")
 NO_SHEET = Figure(None, reason="data sheets do not give it")
@@ -147,7 +146,7 @@ def _sheet(line: Row, sheets: DataSheets) -> Figure:
     return sheets.bandwidth(line) if line["quantity"] in IN_MEMORY else NO_SHEET
 
 
-def write(frames: Frames, arguments: argparse.Namespace) -> None:
+def write(frames: Frames, output: Tables) -> None:
     """Compute and write: the three tables, and those of grids, see `scaling`."""
     points = frames.undisturbed
     ceilings = lines(points, frames.sheets)
@@ -161,4 +160,4 @@ def write(frames: Frames, arguments: argparse.Namespace) -> None:
         "results": results_table.lines(frames, checks),
     }
     for name, frame in tables.items():
-        table_files.write_frame(table_files.path(arguments.output, name), frame)
+        table_files.write_frame(table_files.path(output, name), frame)

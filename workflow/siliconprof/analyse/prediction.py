@@ -14,7 +14,6 @@ nothing is predicted.
 
 from __future__ import annotations
 
-import argparse
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -31,6 +30,7 @@ from siliconprof.analyse.frames import CELL, POINT, Frames
 from siliconprof.analyse.operator_rows import ATTENTION, FRAMEWORK, OTHERS, PARTS
 from siliconprof.analyse.step_parts import MOSTLY
 from siliconprof.store import table_files
+from siliconprof.store.table_files import Tables
 
 PLACE = ["source", "host", "device", "backend", "threads"]
 MODEL = ["module", "trainer", "lora_rank"]  # of which the framework does alike
@@ -351,7 +351,7 @@ def lines(measured: Timed) -> pd.DataFrame:
     return named.join(pd.DataFrame.from_dict(told, "index"))
 
 
-def write(frames: Frames, arguments: argparse.Namespace) -> None:
+def write(frames: Frames, output: Tables) -> None:
     """Compute and write: the table."""
-    path = table_files.path(arguments.output, "predicted")
+    path = table_files.path(output, "predicted")
     table_files.write_frame(path, lines(trainings(frames)))

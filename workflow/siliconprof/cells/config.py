@@ -6,10 +6,9 @@ needs a default. The keys that a workload module adds come from its `PARAMETERS`
 
 from __future__ import annotations
 
-import argparse
 import copy
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from typing import Any
@@ -58,29 +57,12 @@ def with_types(value: Any, given: Any) -> Any:
     return value
 
 
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """The options by which a command is told the experiment, as Snakemake is."""
-    parser.add_argument(
-        "--configfile",
-        nargs="+",
-        default=[],
-        metavar="FILE",
-        help=f"laid over {DEFAULT}, a later one over an earlier one",
-    )
-    parser.add_argument(
-        "--replace-workflow-config", action="store_true", help=f"in place of {DEFAULT}"
-    )
-    parser.add_argument(
-        "--config",
-        nargs="+",
-        default=[],
-        metavar="KEY=VALUE",
-        help="laid over the files, such as model=Qwen/Qwen3-0.6B lora=8",
-    )
+def of(configfile: Sequence[str], is_alone: bool, more: Sequence[str]) -> dict[str, Any]:
+    """The resolved experiment that a command is told as Snakemake is.
 
-
-def of(arguments: argparse.Namespace) -> dict[str, Any]:
-    """The resolved experiment of `add_options`.
+    Args:
+        is_alone: in place of the default config, not over it.
+        more: of KEY=VALUE.
 
     Raises:
         UserError: one line for each mistake.
@@ -89,15 +71,14 @@ def of(arguments: argparse.Namespace) -> dict[str, Any]:
     from snakemake.cli import parse_config
     from snakemake.utils import update_config
 
-    replaced = arguments.replace_workflow_config and arguments.configfile
-    files = [*([] if replaced else [DEFAULT]), *arguments.configfile]
+    files = [*([] if is_alone and configfile else [DEFAULT]), *configfile]
     merged: dict[str, Any] = {}
     for file in files:
         update_config(merged, read(file))
     try:
-        update_config(merged, parse_config(arguments.config))
+        update_config(merged, parse_config(more))
     except ValueError as error:
-        raise UserError(f"--config {' '.join(arguments.config)}: {error}") from None
+        raise UserError(f"--config {' '.join(more)}: {error}") from None
     return resolve(merged, files[-1])
 
 

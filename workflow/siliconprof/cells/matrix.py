@@ -9,18 +9,16 @@ from __future__ import annotations
 
 import json
 import shlex
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from siliconprof import fingerprint, lifetime, options, plugins
 from siliconprof.cells import cluster, method
 from siliconprof.datasets import dataset_spec, model_facts, weights
-from siliconprof.errors import stage
 from siliconprof.hosts import host_file, node_check, registry, remedies
 from siliconprof.memory import memory_model
 from siliconprof.session.trial import ASKED, Trial
@@ -343,39 +341,33 @@ def _ordered(swept: Any) -> Any:
     return sorted(swept, key=lambda value: (value is not None, isinstance(value, str), value))
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(
+    *,
+    experiment: Annotated[Path, "the resolved config"],
+    host_file_: Annotated[Sequence[Path], "the hosts that this run measures"],
+    focus: Annotated[
+        Path | None,
+        "the host that the page is about; default: the first with cells",
+        {"nargs": "?"},
+    ] = None,
+    registry_: options.Registry = options.REGISTRY,
+    output: Annotated[Path, "the file"],
+) -> None:
     """Write the expansion as a file."""
-    parser = options.parser("siliconprof.cells.matrix", __doc__)
-    parser.add_argument("--experiment", type=Path, required=True, help="the resolved config")
-    parser.add_argument(
-        "--host-file", type=Path, nargs="+", required=True, help="the hosts that this run measures"
-    )
-    parser.add_argument(
-        "--focus",
-        type=Path,
-        nargs="?",
-        help="the host that the page is about; default: the first with cells",
-    )
-    parser.add_argument("--registry", type=Path, default=registry.shipped())
-    parser.add_argument("--output", type=Path, required=True)
-    arguments = parser.parse_args(argv)
-    experiment = documents.read(arguments.experiment)
-    devices = registry.load(arguments.registry)
-    found = [host_file.load(path) for path in arguments.host_file]
-    parts = [expand(experiment, devices, host) for host in found]
+    resolved, devices = documents.read(experiment), registry.load(registry_)
+    found = [host_file.load(path) for path in host_file_]
+    parts = [expand(resolved, devices, host) for host in found]
     with_cells = [host for host, part in zip(found, parts, strict=True) if part.cells]
-    missing = cluster.missing(experiment, devices) if experiment["cluster"] else []
+    missing = cluster.missing(resolved, devices) if resolved["cluster"] else []
     document = {
-        "experiment": experiment,
-        "host": host_file.load(arguments.focus) if arguments.focus else [*with_cells, *found][0],
+        "experiment": resolved,
+        "host": host_file.load(focus) if focus else [*with_cells, *found][0],
         "hosts": found,
         "cells": [planned.to_document() for part in parts for planned in part.cells],
         "not_measured": [*missing, *(m for p in parts for m in p.not_measured)],
     }
-    text = json.dumps(document, indent=1, sort_keys=True) + "\n"
-    temporary.write(arguments.output, text)
-    return 0
+    temporary.write(output, json.dumps(document, indent=1, sort_keys=True) + "\n")
 
 
 if __name__ == "__main__":
-    sys.exit(stage(main))
+    options.run(main)

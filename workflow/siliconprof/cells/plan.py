@@ -14,11 +14,11 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from siliconprof import options, words
 from siliconprof.cells import cluster, config, expected, matrix, model_file
-from siliconprof.errors import UserError, stage
+from siliconprof.errors import UserError
 from siliconprof.hosts import host_file, registry, remedies
 from siliconprof.store import record
 from siliconprof.store.contents import Record
@@ -249,13 +249,26 @@ def _missing(plan: Mapping[str, Any]) -> Iterator[str]:
         yield f"backend {name}{cannot}: {entry['reason']}{fix}"
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(
+    *,
+    configfile: Annotated[
+        Sequence[str],
+        f"laid over {config.DEFAULT}, a later one over an earlier one",
+        {"metavar": "FILE"},
+    ] = (),
+    replace_workflow_config: Annotated[bool, f"in place of {config.DEFAULT}"] = False,
+    config_: Annotated[
+        Sequence[str],
+        "laid over the files, such as model=Qwen/Qwen3-0.6B lora=8",
+        {"metavar": "KEY=VALUE"},
+    ] = (),
+    json_: options.Json = False,
+) -> None:
     """Print the plan."""
-    parser = options.parser("siliconprof plan", __doc__)
-    config.add_options(parser)
-    parser.add_argument("--json", action="store_true", help="print the plan as JSON")
-    arguments = parser.parse_args(argv)
-    experiment = config.of(arguments)
+    experiment = config.of(configfile, replace_workflow_config, config_)
+    given = ["--configfile", *configfile] if configfile else []
+    given += ["--replace-workflow-config"] if replace_workflow_config else []
+    given += ["--config", *config_] if config_ else []
     devices = registry.load(registry.shipped())
     with options.at_work("looking at this host and its records"):
         for spec in matrix.model_specs(experiment).values():
@@ -269,11 +282,5 @@ def main(argv: Sequence[str] | None = None) -> int:
         else:
             results = Path(matrix.results_folder(experiment))
             cluster.check(experiment, devices, host_file.label(results, experiment["host"]))
-        given = sys.argv[1:] if argv is None else argv
-        plan = make(experiment, devices, host, due_files([w for w in given if w != "--json"]))
-    print(json.dumps(plan, indent=1) if arguments.json else as_text(plan))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(stage(main))
+        plan = make(experiment, devices, host, due_files(given))
+    print(json.dumps(plan, indent=1) if json_ else as_text(plan))

@@ -7,8 +7,8 @@ devices alone, wherever they were measured; one that names none by this host's c
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -22,7 +22,7 @@ from siliconprof.claims.quantities import QUANTITIES
 from siliconprof.claims.verdicts import NOT_TESTABLE
 from siliconprof.store import table_files
 from siliconprof.store.record import HERE
-from siliconprof.store.table_files import Row
+from siliconprof.store.table_files import Row, Tables
 
 NO_CASE = "no two of its cells did the same work in the same way"
 OF_POINTS = ("model", "shape_size")  # keys of a side that no cell has
@@ -146,11 +146,11 @@ def _side_words(side: Mapping[str, Any], devices: Mapping[str, Any]) -> str:
     return f"{text} by {side['backend']}" if "backend" in side else text
 
 
-def write(frames: Frames, arguments: argparse.Namespace) -> None:
+def write(frames: Frames, claims: Path, output: Tables) -> None:
     """Compute and write: the table."""
-    claims = claims_file.load(arguments.claims, frames.sheets.registry, arguments.published)
     evidence = Evidence(frames)
     lines = [
-        row_of(claim) | (judged(claim, evidence) if claim.questions else {}) for claim in claims
+        row_of(claim) | (judged(claim, evidence) if claim.questions else {})
+        for claim in claims_file.load(claims, frames.sheets.registry, frames.published_folder)
     ]
-    table_files.write_frame(table_files.path(arguments.output, "claims"), pd.DataFrame(lines))
+    table_files.write_frame(table_files.path(output, "claims"), pd.DataFrame(lines))

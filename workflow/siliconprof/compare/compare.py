@@ -30,10 +30,10 @@ import warnings
 import zipfile
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated
 
 from siliconprof import options, words
-from siliconprof.errors import UserError, nearest, printable, stage
+from siliconprof.errors import UserError, nearest, printable
 from siliconprof.remote.bundle_import import read_bundle
 from siliconprof.stats.statistics import block_median_interval, median
 from siliconprof.store import record, table_files, temporary
@@ -314,43 +314,39 @@ def condition(text: str) -> tuple[str, str]:
     return key, value
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+Conditions = Sequence[tuple[str, str]]
+CONDITION = {"type": condition, "metavar": "KEY=VALUE"}
+
+
+def main(
+    a: Annotated[Path, "results/, a checkout, or a bundle", {"metavar": "A"}],
+    b: Annotated[Path | None, "like A; A if left out", {"metavar": "B"}] = None,
+    *,
+    where_a: Annotated[Conditions, f"cells of A with these: {', '.join(KEYS)}", CONDITION] = (),
+    where_b: Annotated[Conditions, "cells of B with these", CONDITION] = (),
+    threshold: Annotated[float, "that counts (default: 3)", {"metavar": "PERCENT"}] = 3,
+    csv: Annotated[Path | None, "write all points there", {"metavar": "FILE"}] = None,
+) -> int:
     """Compare and print; see the module for the exit status."""
-    parser = options.parser("siliconprof compare", __doc__)
-    parser.add_argument("a", type=Path, metavar="A", help="results/, a checkout, or a bundle")
-    parser.add_argument("b", type=Path, metavar="B", nargs="?", help="like A; A if left out")
-    where: dict[str, Any] = {"nargs": "+", "type": condition, "default": [], "metavar": "KEY=VALUE"}
-    parser.add_argument("--where-a", **where, help=f"cells of A with these: {', '.join(KEYS)}")
-    parser.add_argument("--where-b", **where, help="cells of B with these")
-    parser.add_argument(
-        "--threshold", type=float, default=3, metavar="PERCENT", help="that counts (default: 3)"
-    )
-    parser.add_argument("--csv", type=Path, metavar="FILE", help="write all points there")
-    arguments = parser.parse_args(argv)
-    if not 0 < arguments.threshold < 100:
+    if not 0 < threshold < 100:
         raise UserError("--threshold: expected a percentage between 0 and 100")
-    where_a, where_b = dict(arguments.where_a), dict(arguments.where_b)
-    if where_a == where_b and arguments.b is None:
-        raise UserError(f"{arguments.a}: B is missing; name B, or pass --where-a and --where-b")
-    with options.at_work(f"reading the records of {arguments.a} and {arguments.b or arguments.a}"):
-        a, unreadable_a = load(arguments.a, where_a)
-        b, unreadable_b = load(arguments.b or arguments.a, where_b)
-        found = lines(a, b, differing(a, b, where_a, where_b))
-        rows = judged(found, arguments.threshold / 100)
+    of_a, of_b = dict(where_a), dict(where_b)
+    if of_a == of_b and b is None:
+        raise UserError(f"{a}: B is missing; name B, or pass --where-a and --where-b")
+    b = b or a
+    with options.at_work(f"reading the records of {a} and {b}"):
+        records_a, unreadable_a = load(a, of_a)
+        records_b, unreadable_b = load(b, of_b)
+        found = lines(records_a, records_b, differing(records_a, records_b, of_a, of_b))
+        rows = judged(found, threshold / 100)
     verdicts = {*rows["verdict"]}
     if not verdicts & {*DECIDED, FASTER_ONCE, SLOWER_ONCE, UNDECIDED, FAILED}:
-        raise UserError(
-            f"{arguments.a} and {arguments.b or arguments.a} have no cell or point in common"
-        )
-    if arguments.csv:
-        temporary.write(arguments.csv, rows.map(table_files.harmless).to_csv(index=False))
+        raise UserError(f"{a} and {b} have no cell or point in common")
+    if csv:
+        temporary.write(csv, rows.map(table_files.harmless).to_csv(index=False))
     for line in [*unreadable_a, *unreadable_b]:
         print(printable(line), file=sys.stderr)
     print("\n".join(map(printable, as_text(rows).splitlines())))
     if verdicts & {SLOWER, FAILED}:
         return SOMETHING_SLOWER
     return 0 if verdicts & {*DECIDED, FASTER_ONCE, SLOWER_ONCE} else NOTHING_DECIDED
-
-
-if __name__ == "__main__":
-    sys.exit(stage(main))

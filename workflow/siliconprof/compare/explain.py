@@ -13,10 +13,10 @@ results/tables.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from textwrap import TextWrapper, fill
+from typing import Annotated
 
 import pandas as pd
 
@@ -25,7 +25,7 @@ from siliconprof.analyse import attribution
 from siliconprof.analyse.attribution import CAUSE, LEFT, PHASE, STEP
 from siliconprof.analyse.equal_work import WORK
 from siliconprof.analyse.frames import Frames
-from siliconprof.errors import UserError, nearest, stage
+from siliconprof.errors import UserError, nearest
 from siliconprof.store import table_files
 from siliconprof.store.record import HERE
 from siliconprof.words import aligned
@@ -136,18 +136,13 @@ def as_text(found: pd.DataFrame) -> str:
     )
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(
+    a: Annotated[str, "a training, named as above", {"metavar": "A"}],
+    b: Annotated[str, "another", {"metavar": "B"}],
+    *,
+    results: options.Results = Path("results"),
+) -> None:
     """Print it."""
-    parser = options.parser("siliconprof explain", __doc__)
-    parser.add_argument("a", metavar="A", help="a training, named as above")
-    parser.add_argument("b", metavar="B", help="another")
-    parser.add_argument("--results", type=Path, default=Path("results"), help="of a run")
-    arguments = parser.parse_args(argv)
-    with options.at_work(f"reading the tables of {arguments.results}"):
-        found = lines(arguments.results, (arguments.a, arguments.b))
+    with options.at_work(f"reading the tables of {results}"):
+        found = lines(results, (a, b))
     print(as_text(found))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(stage(main))

@@ -21,15 +21,13 @@ of the step that is predicted by operators.
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
-import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pandas as pd
 
@@ -41,7 +39,7 @@ from siliconprof.analyse.prediction import MODEL, PLACE, Timed
 from siliconprof.cells import model_file
 from siliconprof.compare import explain
 from siliconprof.compare.own_operators import Asked, by_own_operators, cell_of
-from siliconprof.errors import UserError, in_one_line, nearest, stage
+from siliconprof.errors import UserError, in_one_line, nearest
 from siliconprof.memory import memory_model
 from siliconprof.session import inventory
 from siliconprof.store import model, table_files
@@ -67,7 +65,9 @@ UNTIMED = (
 )
 
 
-def of_model(arguments: argparse.Namespace) -> Asked:
+def of_model(
+    name: str, batch: int | None, precision: str, seq_len: int, lora: int, results: Path
+) -> Asked:
     """A model by name, batch size and length.
 
     Raises:
@@ -80,21 +80,21 @@ def of_model(arguments: argparse.Namespace) -> Asked:
         if plugin.kind == "training" and "size" in plugin.PARAMETERS
         for size in plugin.PARAMETERS["size"]["enum"]
     }
-    is_yours = arguments.model not in known and "/" in arguments.model
-    if arguments.model not in known and not is_yours:
+    is_yours = name not in known and "/" in name
+    if name not in known and not is_yours:
         raise UserError(
-            f"--model: is '{arguments.model}'; expected a hub id, a folder as ./{arguments.model}, or one "
-            f"of: {', '.join(known)}{nearest(arguments.model, known)}"
+            f"--model: is '{name}'; expected a hub id, a folder as ./{name}, or one "
+            f"of: {', '.join(known)}{nearest(name, known)}"
         )
-    module, size = ("causal_lm", None) if is_yours else known[arguments.model]
-    plugin, precision = loaded[module], arguments.precision
-    named = {"model": arguments.model} if is_yours else {"size": size}
-    own = named | {"batch_size": arguments.batch, "lora_rank": arguments.lora}
-    own |= {key: arguments.seq_len for key in ("seq_len", "target_len") if key in plugin.PARAMETERS}
-    model.checked(model.model_of(plugin.PARAMETERS, (), model.Open), own, f"{arguments.model}: ")
+    module, size = ("causal_lm", None) if is_yours else known[name]
+    plugin = loaded[module]
+    named = {"model": name} if is_yours else {"size": size}
+    own = named | {"batch_size": batch, "lora_rank": lora}
+    own |= {key: seq_len for key in ("seq_len", "target_len") if key in plugin.PARAMETERS}
+    model.checked(model.model_of(plugin.PARAMETERS, (), model.Open), own, f"{name}: ")
     own = plugin.defaults() | own | {"dataset_vocab_size": memory_model.VOCAB_SIZE}
     if spec := plugin.model_spec(own):
-        own |= {causal_lm.FACTS: str(model_file.of(spec, arguments.results))}
+        own |= {causal_lm.FACTS: str(model_file.of(spec, results))}
 
     @cache
     def read(backend: str) -> pd.DataFrame:
@@ -105,10 +105,10 @@ def of_model(arguments: argparse.Namespace) -> Asked:
     def operators(place: Mapping[str, Any]) -> pd.DataFrame:
         return read(place["backend"])
 
-    title = f"{arguments.model}, batch {arguments.batch} × {arguments.seq_len} tokens, {precision}"
-    title += f", LoRA {arguments.lora}" if arguments.lora else ""
-    of_model = module, "plain", arguments.lora
-    return Asked(title, of_model, arguments.batch, precision, operators, SPEECH | own)
+    title = f"{name}, batch {batch} × {seq_len} tokens, {precision}"
+    title += f", LoRA {lora}" if lora else ""
+    of_model = module, "plain", lora
+    return Asked(title, of_model, own["batch_size"], precision, operators, SPEECH | own)
 
 
 def described(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
@@ -135,7 +135,7 @@ def of_training(name: str, points: pd.DataFrame, measured: Timed) -> Asked:
     return Asked(title, point[MODEL], samples, point["precision"], lambda _: rows)
 
 
-def faster(asked: Sequence[str]) -> dict[str, float]:
+def factors_of(asked: Sequence[str]) -> dict[str, float]:
     """Part of a step -> how many times as fast it shall be.
 
     Raises:
@@ -158,15 +158,15 @@ def faster(asked: Sequence[str]) -> dict[str, float]:
     return factors
 
 
-def places(measured: Timed, arguments: argparse.Namespace) -> list[tuple[dict[str, Any], Timed]]:
+def places(measured: Timed, named: Mapping[str, str | None]) -> list[tuple[dict[str, Any], Timed]]:
     """Devices and backends that are asked about, each with its trainings.
 
     Raises:
         UserError: there is none.
     """
     chosen, near = measured.trainings, ""
-    for axis in ("host", "device", "backend"):
-        if (wanted := getattr(arguments, axis)) is not None:
+    for axis, wanted in named.items():
+        if wanted is not None:
             near = near or nearest(wanted, {*measured.trainings[axis]} - {wanted})
             chosen = chosen[chosen[axis] == wanted]
     found = chosen.groupby(PLACE, sort=False).groups
@@ -312,78 +312,50 @@ def _measured_text(own: Mapping[str, Any]) -> str:
     )
 
 
-def parsed(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """The arguments.
-
-    Raises:
-        UserError: they do not go together; one line.
-    """
-    parser = options.parser("siliconprof predict", __doc__)
-    parser.add_argument("training", nargs="?", help="of the results; else --model")
-    parser.add_argument(
-        "--model", help="such as gpt2-large, a hub id or a folder with a config.json"
-    )
-    parser.add_argument("--batch", type=int, help="samples per training step, with --model")
-    parser.add_argument("--precision", default="fp32", choices=PRECISIONS, help="with --model")
-    parser.add_argument(
-        "--seq-len", type=int, default=128, help="with --model: tokens of a sequence"
-    )
-    parser.add_argument("--lora", type=int, default=0, metavar="RANK", help="with --model")
-    parser.add_argument("--host", help="only there")
-    parser.add_argument("--device", help="only this one")
-    parser.add_argument("--backend", help="only this one")
-    parser.add_argument(
-        "--faster",
-        nargs="+",
-        default=[],
-        metavar="PART=TIMES",
-        help=f"of: {', '.join(PREDICTED)}",
-    )
-    parser.add_argument(
-        "--measure", action="store_true", help="with --model: time its own operators too"
-    )
-    parser.add_argument("--results", type=Path, default=Path("results"), help="of a run")
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    arguments = parser.parse_args(argv)
-    if bool(arguments.training) == bool(arguments.model) or (
-        arguments.batch and arguments.training
-    ):
+def main(
+    training: Annotated[str | None, "of the results; else --model"] = None,
+    *,
+    model_: Annotated[
+        str | None, "such as gpt2-large, a hub id or a folder with a config.json"
+    ] = None,
+    batch: Annotated[int | None, "samples per training step, with --model"] = None,
+    precision: Annotated[str, "with --model", {"choices": PRECISIONS}] = "fp32",
+    seq_len: Annotated[int, "with --model: tokens of a sequence"] = 128,
+    lora: Annotated[int, "with --model", {"metavar": "RANK"}] = 0,
+    host: Annotated[str | None, "only there"] = None,
+    device: Annotated[str | None, "only this one"] = None,
+    backend: Annotated[str | None, "only this one"] = None,
+    faster: Annotated[Sequence[str], f"of: {', '.join(PREDICTED)}", {"metavar": "PART=TIMES"}] = (),
+    measure: Annotated[bool, "with --model: time its own operators too"] = False,
+    results: options.Results = Path("results"),
+    json_: options.Json = False,
+) -> int:
+    """Print it; 1 where nothing is predicted."""
+    if bool(training) == bool(model_) or (batch and training):
         raise UserError("name one: a training of the results, or --model with --batch")
-    if arguments.measure and not arguments.model:
+    if measure and not model_:
         raise UserError("--measure: times the operators of a --model; a training has been measured")
-    return arguments
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Print it."""
-    arguments = parsed(argv)
-    factors = faster(arguments.faster)
-    asked_model = of_model(arguments) if arguments.model else None
-    frames = Frames.of_run(arguments.results)
-    with options.at_work(
-        f"predicting {arguments.training or arguments.model} by {arguments.results}"
-    ):
+    factors = factors_of(faster)
+    asked_model = of_model(model_, batch, precision, seq_len, lora, results) if model_ else None
+    frames = Frames.of_run(results)
+    with options.at_work(f"predicting {training or model_} by {results}"):
         measured = prediction.trainings(frames)
-        asked = asked_model or of_training(arguments.training, frames.undisturbed, measured)
-        asked_places = places(measured.sound, arguments)
+        asked = asked_model or of_training(str(training), frames.undisturbed, measured)
+        asked_places = places(measured.sound, {"host": host, "device": device, "backend": backend})
         able = [cell_of(place, frames) is not None for place, _ in asked_places]
-        if arguments.measure and not any(able):
+        if measure and not any(able):
             raise UserError(
                 "--measure: operators are timed on the CPU of the host whose results these are; "
                 "without it, the ceilings and the operators of other trainings tell"
             )
         found = []
         for (place, there), can in zip(asked_places, able, strict=True):
-            of_place = with_own_operators if arguments.measure and can else answer
+            of_place = with_own_operators if measure and can else answer
             found.append(of_place(asked, place, there, frames, factors))
-    if arguments.json:
+    if json_:
         print(json.dumps(found, indent=1))
     else:
         print(asked.title)
         for one, can in zip(found, able, strict=True):
-            print(as_text(one, can and bool(arguments.model)))
+            print(as_text(one, can and bool(model_)))
     return 0 if any(map(is_answered, found)) else 1
-
-
-if __name__ == "__main__":
-    sys.exit(stage(main))

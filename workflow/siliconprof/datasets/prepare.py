@@ -25,11 +25,10 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
 from siliconprof import options, packages
 from siliconprof.datasets import (
@@ -43,8 +42,6 @@ from siliconprof.datasets.dataset_spec import DatasetSpec
 from siliconprof.errors import UserError, in_one_line, stage, writing
 from siliconprof.lifetime import killed_by
 from siliconprof.store import temporary
-
-RECORD_FAILURE = "--record-failure"
 
 
 def prepare(
@@ -97,15 +94,11 @@ def record_failure(spec: DatasetSpec, output_dir: Path, reason: str) -> None:
     temporary.write(output_dir / source_files.FILE, again)
 
 
-def _tried(spec: DatasetSpec, words: Sequence[str]) -> str | None:
-    """Prepare in a process of its own, which may be killed; why there are no data.
-
-    Args:
-        words: of this command, which is to record a failure.
-    """
-    own = [word for word in words if word != RECORD_FAILURE]
+def _tried(spec: DatasetSpec, dataset: str, output_dir: Path, state: str) -> str | None:
+    """Prepare in a process of its own, which may be killed; why there are no data."""
+    command = [sys.executable, "-P", "-m", "siliconprof.datasets.prepare", "--dataset", dataset]
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "siliconprof.datasets.prepare", *own],
+        [*command, "--output-dir", str(output_dir), "--sources-state", state],
         stderr=subprocess.PIPE,
         text=True,
         errors="replace",
@@ -120,38 +113,31 @@ def _tried(spec: DatasetSpec, words: Sequence[str]) -> str | None:
     return named + (reason.removeprefix(named) or f"ended with status {status}")
 
 
-def main(argv: Sequence[str] | None = None, hides: bool = False) -> int:
-    """Run the stage and return its exit status.
-
-    Args:
-        hides: whether this process shall find only those packages that it needs.
+def main(
+    *,
+    dataset: Annotated[str, "the data set as JSON: name, source, ..."],
+    output_dir: Annotated[Path, "results/data/NAME"],
+    sources_state: Annotated[str, "what `source_files.state` says of it"] = source_files.NEW,
+    record_failure_: Annotated[
+        bool,
+        "where it cannot be prepared, have dataset.json say why, for its cells, and end with 0",
+    ] = False,
+) -> None:
+    """Run the stage, in a process that finds only the packages that it needs.
 
     Raises:
         PrepareError: see `prepare`.
     """
-    parser = options.parser("siliconprof.datasets.prepare", __doc__)
-    parser.add_argument("--dataset", required=True, help="the data set as JSON: name, source, ...")
-    parser.add_argument("--output-dir", required=True, type=Path, help="results/data/NAME")
-    parser.add_argument(
-        "--sources-state", default=source_files.NEW, help="what `source_files.state` says of it"
-    )
-    parser.add_argument(
-        RECORD_FAILURE,
-        action="store_true",
-        help="where it cannot be prepared, have dataset.json say why, for its cells, and end with 0",
-    )
-    arguments = parser.parse_args(argv)
-    spec = dataset_spec.parse(arguments.dataset)
-    if arguments.record_failure:
-        if reason := _tried(spec, sys.argv[1:] if argv is None else argv):
-            record_failure(spec, arguments.output_dir, reason)
+    spec = dataset_spec.parse(dataset)
+    if record_failure_:
+        if reason := _tried(spec, dataset, output_dir, sources_state):
+            record_failure(spec, output_dir, reason)
             print(f"{reason} (its cells fail; the next run tries again)")
-        return 0
+        return
     needed = dataset_spec.packages_of(spec)
-    if hides:
-        packages.hide(packages.all_but(frozenset(needed)))
+    packages.hide(packages.all_but(frozenset(needed)))
     try:
-        facts = prepare(spec, arguments.output_dir, arguments.sources_state)
+        facts = prepare(spec, output_dir, sources_state)
     except Exception as error:
         if not isinstance(error, UserError) and (why := packages.failure(needed)):
             raise spec.error(why) from error
@@ -163,7 +149,6 @@ def main(argv: Sequence[str] | None = None, hides: bool = False) -> int:
         f"dataset '{spec.name}': {label}{', '.join(counts)}; skipped: {skipped}; "
         f"SHA-256 {facts['sha256']}"
     )
-    return 0
 
 
 def end(status: int) -> NoReturn:
@@ -178,4 +163,4 @@ def end(status: int) -> NoReturn:
 
 
 if __name__ == "__main__":
-    end(stage(partial(main, hides=True)))
+    end(stage(partial(options.call, main)))

@@ -10,13 +10,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import sys
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Set
 from pathlib import Path
 from typing import Any
 
 from siliconprof import declarations, options, packages, plugins, words
-from siliconprof.errors import stage
 from siliconprof.hosts import environment, host_file, machine, registry, remedies
 from siliconprof.hosts.remedies import Remedy, remedy
 
@@ -234,17 +232,9 @@ def _now_row(name: str, value: Any, why: str | None) -> tuple[str, str]:
 # -- command -----------------------------------------------------------------------------------
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(*, json_: options.Json = False) -> None:
     """Print the report."""
-    parser = options.parser("siliconprof doctor", __doc__)
-    parser.add_argument("--json", action="store_true", help="print JSON instead of text")
-    arguments = parser.parse_args(argv)
     devices = registry.load(registry.shipped())
     with options.at_work("looking at this host"):
         document = report(host_file.resolve(Path("results"), "auto", devices, again=True))
-    print(json.dumps(document, indent=2) if arguments.json else as_text(document))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(stage(main))
+    print(json.dumps(document, indent=2) if json_ else as_text(document))

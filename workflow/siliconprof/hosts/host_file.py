@@ -17,10 +17,10 @@ import socket
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from siliconprof import options, plugins
-from siliconprof.errors import UserError, printable_texts, stage
+from siliconprof.errors import UserError, printable_texts
 from siliconprof.fingerprint import of as code_fingerprint
 from siliconprof.hosts import blas, detect, machine, mlx_blas, models, offload_ops, registry
 from siliconprof.store import documents, model, names, temporary
@@ -309,33 +309,34 @@ def environment_slice(
     return part
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(
+    *,
+    facts: Annotated[dict[str, Any] | None, "the file's content", options.AS_JSON] = None,
+    machine: Annotated[
+        dict[str, Any] | None, "in its place: a label and a fingerprint", options.AS_JSON
+    ] = None,
+    label: Annotated[str | None, "in its place: of a cluster's nodes, of which this is one"] = None,
+    registry_: options.Registry = options.REGISTRY,
+    output: Annotated[Path, "the file"],
+) -> None:
     """Write a host file, and which label this host has from now on; of a node its file alone."""
-    parser = options.parser("siliconprof.hosts.host_file", __doc__)
-    parser.add_argument("--facts", type=json.loads, help="the file's content")
-    parser.add_argument(
-        "--machine", type=json.loads, help="in its place: a label and a fingerprint"
-    )
-    parser.add_argument("--label", help="in its place: of a cluster's nodes, of which this is one")
-    parser.add_argument("--registry", type=Path, default=registry.shipped())
-    parser.add_argument("--output", type=Path, required=True)
-    arguments = parser.parse_args(argv)
-    if arguments.machine:
-        temporary.write(arguments.output, json.dumps(arguments.machine))
-        return 0
-    if arguments.label:
-        quick_sha256, known = canonical_sha256(quick_facts()), registry.load(arguments.registry)
-        host = assemble(detect.detect(), arguments.label, quick_sha256, known)
-        store(arguments.output, host)
+    if machine:
+        temporary.write(output, json.dumps(machine))
+    elif label:
+        quick_sha256, known = canonical_sha256(quick_facts()), registry.load(registry_)
+        host = assemble(detect.detect(), label, quick_sha256, known)
+        store(output, host)
         devices = ", ".join(device["id"] for device in host["devices"])
-        print(f"{arguments.label}: node {socket.gethostname()}: {devices}", file=sys.stderr)
-        return 0
-    host, auto = arguments.facts, arguments.output.with_name(AUTO)
-    store(arguments.output, host)
-    if not auto.exists():
-        temporary.write(auto, json.dumps({key: host[key] for key in ("label", "fingerprint")}))
-    return 0
+        print(f"{label}: node {socket.gethostname()}: {devices}", file=sys.stderr)
+    elif facts:
+        store(output, facts)
+        if not (auto := output.with_name(AUTO)).exists():
+            temporary.write(auto, json.dumps({key: facts[key] for key in ("label", "fingerprint")}))
+    else:
+        raise UserError(
+            "--facts, --machine or --label is required; see siliconprof.hosts.host_file --help"
+        )
 
 
 if __name__ == "__main__":
-    sys.exit(stage(main))
+    options.run(main)

@@ -3,27 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 
-from siliconprof import packages
-from siliconprof.errors import UserError, stage
-
-
-def main(argv: Sequence[str] | None) -> int:
-    """See `supervise.main`.
-
-    Raises:
-        UserError: this Python lacks a package that every host needs.
-    """
-    if missing := list(filter(packages.is_absent, packages.REQUIRED)):
-        raise UserError(
-            f"siliconprof.measure needs {', '.join(missing)}, which this Python does not have: "
-            f"pip install {' '.join(missing)}"
-        )
-    from siliconprof.measure import supervise
-
-    return supervise.main(argv)
-
+from siliconprof import options, packages
+from siliconprof.errors import USER_ERROR_EXIT_STATUS
 
 if __name__ == "__main__":
-    sys.exit(stage(main, ends_itself=True))
+    if missing := [*filter(packages.is_absent, packages.REQUIRED)]:
+        lacks = f"{', '.join(missing)}, which this Python does not have"
+        fix = f"pip install {' '.join(missing)}"
+        print(f"siliconprof.measure needs {lacks}: {fix}", file=sys.stderr)
+        sys.exit(USER_ERROR_EXIT_STATUS)
+    from siliconprof.measure.supervise import main
+
+    options.run(main, "siliconprof.measure", ends_itself=True)

@@ -9,7 +9,6 @@ pydantic, which the measuring process is spared: 10 MB beside what is measured.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import platform
@@ -22,9 +21,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from siliconprof import fingerprint
+from siliconprof import fingerprint, options
 from siliconprof.cells import method
 from siliconprof.datasets import dataset_file, prepared
 from siliconprof.errors import CANNOT_WRITE_STATUS, CannotWrite, UserError, writing
@@ -373,54 +372,49 @@ def hear(handler: Any, numbers: Sequence[signal.Signals]) -> None:
         signal.signal(number, handler)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Measure one cell and write its record; 0 whatever the cell's status."""
-    parser = argparse.ArgumentParser(prog="siliconprof.measure", description=__doc__)
-    parser.add_argument("--cell", required=True, help="the cell as canonical JSON")
-    parser.add_argument("--output", type=Path, required=True, help="file of the record")
-    parser.add_argument(
-        "--time-limit", type=float, metavar="S", help="seconds it may take; default: its own limit"
-    )
-    parser.add_argument(
-        "--environment", default="{}", help="versions that the pipeline declared, as JSON"
-    )
-    parser.add_argument(
-        "--expect",
-        type=json.loads,
-        help="name and memory_bytes of the device that a node of a cluster must have, as JSON",
-    )
-    parser.add_argument(
-        "--method", help="version of the method and fingerprint of its code, as the pipeline saw it"
-    )
-    parser.add_argument(
-        "--results",
-        type=Path,
-        help="folder for the history of records, checkpoints and captures; default: no history, no "
+def main(
+    *,
+    cell: Annotated[str, "the cell as canonical JSON"],
+    output: Annotated[Path, "file of the record"],
+    time_limit: Annotated[
+        float | None, "seconds it may take; default: its own limit", {"metavar": "S"}
+    ] = None,
+    environment: Annotated[
+        dict[str, Any] | None, "versions that the pipeline declared", options.AS_JSON
+    ] = None,
+    expect: Annotated[
+        dict[str, Any] | None,
+        "name and memory_bytes of the device that a node of a cluster must have",
+        options.AS_JSON,
+    ] = None,
+    method_: Annotated[
+        str | None, "version of the method and fingerprint of its code, as the pipeline saw it"
+    ] = None,
+    results: Annotated[
+        Path | None,
+        "folder for the history of records, checkpoints and captures; default: no history, no "
         "checkpoints, and captures in results",
-    )
-    parser.add_argument(
-        "--retry-within",
-        type=float,
-        default=0.0,
-        metavar="S",
-        help="measure a training that other processes disturbed once more if it took no longer",
-    )
-    arguments = parser.parse_args(argv)
-    trial = trial_of(arguments.cell, arguments.time_limit)
-    cell = trial.cell
+    ] = None,
+    retry_within: Annotated[
+        float,
+        "measure a training that other processes disturbed once more if it took no longer",
+        {"metavar": "S"},
+    ] = 0.0,
+) -> int:
+    """Measure one cell and write its record; 0 whatever the cell's status."""
+    trial = trial_of(cell, time_limit)
     heard = [number for number in ENDINGS if signal.getsignal(number) != signal.SIG_IGN]
     hear(interrupt, heard)
-    declared = json.loads(arguments.environment)
-    results, history = arguments.results, None
+    declared, history = environment or {}, None
     if results:
         history = results / "history"
         fingerprint.load_cache(history / fingerprint.CACHE)
-    beside = results / scratch.FOLDER if results else arguments.output.parent
+    beside = results / scratch.FOLDER if results else output.parent
 
     def measured() -> dict[str, Any]:
         # Durations come from a clock that nobody sets, the date from the one that people read.
         started, began_s = datetime.now(UTC), time.monotonic()
-        result = supervise(trial, results, beside, declared, arguments.expect)
+        result = supervise(trial, results, beside, declared, expect)
         if node_check.refused(result.get("reason")) or prepared.FIX in str(result.get("reason")):
             raise UserError(
                 result["reason"]
@@ -429,21 +423,21 @@ def main(argv: Sequence[str] | None = None) -> int:
         result["accounting"] = (result.get("accounting") or {}) | {"wall_s": wall_s}
         # The log stays on this host: it has the reason as it was.
         reason = f": {result['reason']}" if result.get("reason") else ""
-        print(f"{cell.path}: {result['status']}{reason}", file=sys.stderr)
-        return compose(trial, result, declared, started, arguments.method)
+        print(f"{trial.cell.path}: {result['status']}{reason}", file=sys.stderr)
+        return compose(trial, result, declared, started, method_)
 
     stands: dict[str, Any] = {}
     try:
         made = measured()
         hear(signal.SIG_IGN, heard)  # an interrupt while the record is written would lose the cell
-        record.write(made, arguments.output, history)
+        record.write(made, output, history)
         stands = made
-        if contention.is_over(stands, arguments.retry_within):
+        if contention.is_over(stands, retry_within):
             hear(interrupt, heard)
             again = measured()
             hear(signal.SIG_IGN, heard)
             again["method"]["instead_of"] = stands["sha256"]
-            place = arguments.output if contention.is_less(again, stands) else None
+            place = output if contention.is_less(again, stands) else None
             record.write(again, place, history)
     except PipelineGone:
         print("the pipeline has died: the cell ended without a record", file=sys.stderr)
@@ -456,6 +450,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not stands:
             raise
     if results:
-        whole = record.load(arguments.output)
+        whole = record.load(output)
         print(cell_line.of(whole, cell_line.beside(results, whole)))
     return 0

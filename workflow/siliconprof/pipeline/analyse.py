@@ -9,30 +9,31 @@ The parts stand in `siliconprof.analyse` and `siliconprof.claims`.
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
-
 from siliconprof import options
 from siliconprof.analyse import attribution, ceilings, prediction
 from siliconprof.analyse.frames import Frames
 from siliconprof.claims import judge
-from siliconprof.errors import stage
 from siliconprof.store import table_files
 
-# In this order: later ones read what earlier ones have written.
-STAGES = (ceilings.write, attribution.write, prediction.write, judge.write)
 
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Write all tables."""
-    names = ("matrix", "tables", "registry", "claims", "published", "output")
-    arguments = options.parsed(main, argv, *names)
-    tables = table_files.together(arguments.tables, arguments.output)
-    frames = Frames.load(arguments.matrix, tables, arguments.published, arguments.registry)
-    for write in STAGES:
-        write(frames, arguments)
-    return 0
+def main(
+    *,
+    matrix: options.Matrix,
+    tables: options.Tables = (),
+    registry: options.Registry = options.REGISTRY,
+    claims: options.Claims = options.CLAIMS,
+    published: options.Published = (options.PUBLISHED,),
+    output: options.Output = (),
+) -> None:
+    """Write all tables; later parts read what earlier ones have written."""
+    made = options.tables_of(output, matrix)
+    known = table_files.together(options.tables_of(tables, matrix), made)
+    frames = Frames.load(matrix, known, options.folder_of(published), registry)
+    ceilings.write(frames, made)
+    attribution.write(frames, made)
+    prediction.write(frames, made)
+    judge.write(frames, claims, made)
 
 
 if __name__ == "__main__":
-    sys.exit(stage(main))
+    options.run(main)

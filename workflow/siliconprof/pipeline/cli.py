@@ -67,7 +67,8 @@ def dispatch(argv: Sequence[str] | None = None) -> int:
                 "experiment first"
                 + (f": cd {CHECKOUT}" if (CHECKOUT / "config/config.yaml").is_file() else "")
             )
-    return importlib.import_module(f"siliconprof.{VERBS[verb]}").main(arguments[1:])
+    module = importlib.import_module(f"siliconprof.{VERBS[verb]}")
+    return options.call(module.main, arguments[1:], f"siliconprof {verb}")
 
 
 def give_user_and_home() -> None:

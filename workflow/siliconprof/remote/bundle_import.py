@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 from siliconprof import options
-from siliconprof.errors import UserError, stage
+from siliconprof.errors import UserError
 from siliconprof.hosts import host_file, models
 from siliconprof.store import documents, model, record, temporary
 from siliconprof.store.cell import RECORD
@@ -230,28 +230,25 @@ def unpack_reference(path: Path, output: Path) -> Bundle:
     return bundle
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(
+    bundle: Annotated[Path, "a bundle that `siliconprof pack` has made"],
+    *,
+    results: options.Results = Path("results"),
+    replace: Annotated[
+        bool, "replace different records of the same cells, which stay in results/history"
+    ] = False,
+    unpack: Annotated[
+        Path | None, "as a reference, into this new folder", {"metavar": "DIR"}
+    ] = None,
+) -> None:
     """Import or unpack, and say what was new."""
-    parser = options.parser("siliconprof import", __doc__)
-    parser.add_argument("bundle", type=Path, help="a bundle that `siliconprof pack` has made")
-    parser.add_argument("--results", type=Path, default=Path("results"), help="default: results")
-    parser.add_argument(
-        "--replace",
-        action="store_true",
-        help="replace different records of the same cells, which stay in results/history",
-    )
-    parser.add_argument(
-        "--unpack", type=Path, metavar="DIR", help="as a reference, into this new folder"
-    )
-    arguments = parser.parse_args(argv)
-    with options.at_work(f"reading {arguments.bundle}"):
-        if arguments.unpack:
-            bundle = unpack_reference(arguments.bundle, arguments.unpack)
-            print(f"{len(bundle.records)} records of {', '.join(bundle.hosts)} unpacked")
+    with options.at_work(f"reading {bundle}"):
+        if unpack:
+            made = unpack_reference(bundle, unpack)
+            print(f"{len(made.records)} records of {', '.join(made.hosts)} unpacked")
         else:
-            print(import_bundle(arguments.bundle, arguments.results, arguments.replace))
-    return 0
+            print(import_bundle(bundle, results, replace))
 
 
 if __name__ == "__main__":
-    sys.exit(stage(main))
+    options.run(main)

@@ -11,15 +11,14 @@ import getpass
 import json
 import re
 import socket
-import sys
 import zipfile
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from siliconprof import __version__, options
-from siliconprof.errors import UserError, nearest, stage
+from siliconprof.errors import UserError, nearest
 from siliconprof.hosts import host_file
 from siliconprof.remote.bundle_import import BUNDLE_VERSION, MANIFEST
 from siliconprof.store import record, temporary
@@ -113,24 +112,17 @@ def without_names(value: Any, names: Mapping[str, str]) -> Any:
     return [without_names(entry, names) for entry in value] if isinstance(value, list) else value
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(
+    *,
+    output: Annotated[Path, "the zip", {"flags": ["-o"], "metavar": "FILE"}],
+    results: options.Results = Path("results"),
+    host: Annotated[
+        Sequence[str],
+        "pack this host's records; may be repeated; default: every host with records",
+        {"metavar": "LABEL"},
+    ] = (),
+    force: Annotated[bool, "replace an existing bundle"] = False,
+) -> None:
     """Pack, and say what was packed."""
-    parser = options.parser("siliconprof pack", __doc__)
-    parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE", help="the zip")
-    parser.add_argument("--results", type=Path, default=Path("results"), help="default: results")
-    parser.add_argument(
-        "--host",
-        action="append",
-        default=[],
-        metavar="LABEL",
-        help="pack this host's records; may be repeated; default: every host with records",
-    )
-    parser.add_argument("--force", action="store_true", help="replace an existing bundle")
-    arguments = parser.parse_args(argv)
-    with options.at_work(f"packing the records of {arguments.results}"):
-        print(pack(arguments.results, arguments.host, arguments.output, arguments.force))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(stage(main))
+    with options.at_work(f"packing the records of {results}"):
+        print(pack(results, host, output, force))

@@ -26,9 +26,8 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import IO, Annotated, Any
 
-from siliconprof import options
 from siliconprof.cells import config
-from siliconprof.errors import UserError, nearest, stage
+from siliconprof.errors import UserError, nearest
 from siliconprof.hosts import environment
 from siliconprof.remote import bundle_import
 from siliconprof.store import model, validation
@@ -257,23 +256,23 @@ class Collection:
             process.terminate()
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(
+    labels: Annotated[
+        Sequence[str], "default: every host", {"nargs": "*", "metavar": "LABEL"}
+    ] = (),
+    *,
+    configfile: Annotated[str, f"the experiment; default: {CONFIG}", {"metavar": "FILE"}] = CONFIG,
+    ssh_config: Annotated[str | None, "instead of ~/.ssh/config", {"metavar": "FILE"}] = None,
+) -> int:
     """Collect from hosts side by side and print each one's outcome; 1 when one failed."""
-    parser = options.parser("siliconprof collect", __doc__)
-    parser.add_argument("label", nargs="*", metavar="LABEL", help="default: every host")
-    parser.add_argument(
-        "--configfile", default=CONFIG, metavar="FILE", help=f"the experiment; default: {CONFIG}"
-    )
-    parser.add_argument("--ssh-config", metavar="FILE", help="instead of ~/.ssh/config")
-    arguments = parser.parse_args(argv)
     if not Path("Snakefile").is_file():
         raise UserError("no Snakefile in the current folder: run this in a checkout")
-    hosts = chosen(arguments.label)
-    experiments = {label: experiment_of(arguments.configfile, label) for label in hosts}
+    hosts = chosen(labels)
+    experiments = {label: experiment_of(configfile, label) for label in hosts}
     for tool in ("ssh", "rsync"):
         if not shutil.which(tool):
             raise UserError(f"{tool}: not installed on this host; install it and collect again")
-    collection = Collection(arguments.ssh_config)
+    collection = Collection(ssh_config)
     with ThreadPoolExecutor(len(hosts)) as pool:
         futures = {
             label: pool.submit(collection.collect, label, host, experiments[label])
@@ -293,7 +292,3 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"{label}: {error}")
             status = 1
     return status
-
-
-if __name__ == "__main__":
-    sys.exit(stage(main))

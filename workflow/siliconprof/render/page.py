@@ -9,16 +9,14 @@ made. A page that leaves something out is written, and the command fails with wh
 
 from __future__ import annotations
 
-import argparse
 import gc
 import json
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count, groupby, islice
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pandas as pd
 from markupsafe import Markup
@@ -28,7 +26,7 @@ from siliconprof import options, words
 from siliconprof.analyse.answer import ENDS, STEP
 from siliconprof.analyse.attribution import CAUSE, LEFT, PHASE
 from siliconprof.analyse.frames import PATH, Frames, alike_but, records
-from siliconprof.errors import UserError, explained, stage
+from siliconprof.errors import UserError, explained
 from siliconprof.plugins import CHECKOUT
 from siliconprof.render import exhibit, style, summary, svg, tables
 from siliconprof.render.exhibit import Exhibit, fitting
@@ -230,7 +228,20 @@ def _compared(frames: Frames, cells: svg.Cells) -> dict[str, Any]:
     return {"trainings": json.loads(trainings.to_json(orient="records")), "gaps": gaps}
 
 
-def write(arguments: argparse.Namespace) -> None:
+def main(
+    *,
+    matrix: options.Matrix,
+    tables: options.Tables = (),
+    published: options.Published = (options.PUBLISHED,),
+    registry: options.Registry = options.REGISTRY,
+    output: Annotated[
+        Sequence[Path],
+        "page, summary and the folder of figures and tables; default: report.html, summary.txt and "
+        "figures beside the matrix",
+    ] = (),
+    print_: Annotated[bool, "every figure as SVG, PNG and PDF, and nothing else"] = False,
+    most_exhibits: Annotated[int | None, "so many of the first; default: all"] = None,
+) -> None:
     """Write the page and its files beside the old ones, which they replace once they are whole.
 
     Raises:
@@ -238,19 +249,21 @@ def write(arguments: argparse.Namespace) -> None:
     """
     import jinja2
 
-    *files, folder = arguments.made
+    names = ("print",) if print_ else ("report.html", "summary.txt", "figures")
+    *files, folder = output or map(matrix.with_name, names)
+    if len(files) != len(names) - 1:
+        raise UserError("--output: name a page, a summary and a folder; with --print a folder")
     staged = temporary.beside(folder)
     try:
         captions = validation.load_yaml(REPORT / "captions.yaml")
-        frames = Frames.load(
-            arguments.matrix, arguments.tables, arguments.published, arguments.registry
-        )
+        known = options.tables_of(tables, matrix)
+        frames = Frames.load(matrix, known, options.folder_of(published), registry)
         temporary.remove(staged)
         staged.mkdir(parents=True)
-        report = ReportBuilder(captions, staged, folder.as_posix(), arguments.print)
+        report = ReportBuilder(captions, staged, folder.as_posix(), print_)
         with rc_context(style.LOOK):
-            exhibits = [*islice(shown(frames, report), arguments.most_exhibits)]
-        if arguments.print:
+            exhibits = [*islice(shown(frames, report), most_exhibits)]
+        if print_:
             temporary.remove(folder)
             staged.replace(folder)
             return
@@ -272,33 +285,6 @@ def write(arguments: argparse.Namespace) -> None:
         temporary.remove(staged)
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Write the page."""
-    parser = options.parser("siliconprof.render.page", __doc__)
-    for name in ("matrix", "tables", "published", "registry"):
-        parser.add_argument(f"--{name}", type=Path, **options.OPTIONS[name])
-    parser.add_argument(
-        "--output",
-        dest="made",
-        type=Path,
-        nargs="+",
-        help="page, summary and the folder of figures and tables; default: report.html, summary.txt "
-        "and figures beside the matrix",
-    )
-    parser.add_argument(
-        "--print", action="store_true", help="every figure as SVG, PNG and PDF, and nothing else"
-    )
-    parser.add_argument("--most-exhibits", type=int, help="so many of the first; default: all")
-    arguments = options.filled(parser.parse_args(argv))
-    if arguments.made is None:
-        names_ = ["print"] if arguments.print else ["report.html", "summary.txt", "figures"]
-        arguments.made = [arguments.matrix.with_name(name) for name in names_]
-    if len(arguments.made) != (1 if arguments.print else 3):
-        parser.error("--output: a page, a summary and a folder; with --print a folder")
-    write(arguments)
-    return 0
-
-
 if __name__ == "__main__":
     gc.disable()  # to look for cycles in matplotlib's many objects takes a tenth of the time
-    sys.exit(stage(main))
+    options.run(main)

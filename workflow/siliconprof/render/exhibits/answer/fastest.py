@@ -47,7 +47,7 @@ def fastest(frames: Frames) -> pd.DataFrame:
     frame["same_times_n"] = fewest.where(frame["same_times"].notna())
     missing = pd.Series("nothing elsewhere was measured in this precision", frame.index)
     is_untold = frame["cause"].isna() & frame["rival_times_low"].gt(1)
-    rival = frame["rival_remark"].fillna("").str.contains(DISTURBED)
+    rival = frame["rival_remark"].astype("str").str.contains(DISTURBED).eq(True)
     untold = (frame["disturbed"] | rival).map({True: DISTURBED, False: NOT_TIMED})
     return frame.assign(
         amount=label[1],
