@@ -130,9 +130,11 @@ def test_reading_the_snakefile_loads_no_framework() -> None:
     assert found & (FRAMEWORKS | {"pandas", "matplotlib", "numpy", "scipy"}) == set()
 
 
-def test_the_supervisor_needs_the_standard_library_only() -> None:
-    """`measure` on a bare host: nothing of what it loads has to be installed."""
-    assert loaded("siliconprof.measure.supervise") - sys.stdlib_module_names == {"siliconprof"}
+def test_the_supervisor_loads_no_framework_and_the_measuring_process_nothing() -> None:
+    """What a host needs is in test_bare.py; a measuring process is spared all of it at its start."""
+    of_others = {"numpy", "pandas", "matplotlib", "snakemake"}
+    assert loaded("siliconprof.measure.supervise") & (FRAMEWORKS | of_others) == set()
+    assert loaded("siliconprof.measure.worker") - sys.stdlib_module_names == {"siliconprof"}
 
 
 def test_importing_any_module_loads_no_framework_and_prints_nothing() -> None:

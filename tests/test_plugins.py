@@ -43,6 +43,7 @@ if os.environ.get(
     CPU_BACKENDS = ["torch-cpu", "torch-cuda"]
 WORKLOADS = plugins.names("workloads")
 HEAVY = {"torch", "mlx", "mlx_lm", "transformers", "datasets", "accelerate", "psutil", "numpy"}
+HEAVY |= {"pydantic"}
 
 
 def usable(name: str) -> list[str]:

@@ -444,6 +444,7 @@ def test_damage_of_any_kind_of_data_is_noticed(kind: str, tmp_path: Path) -> Non
 
     def noticed(words: str) -> None:
         with pytest.raises(prepared.DataError, match=words) as error:
+            dataset_file.read(tmp_path)  # as the supervisor does, before the measuring process
             data_folder.load(tmp_path)
         assert "\n" not in str(error.value)
 
@@ -459,11 +460,14 @@ def test_damage_of_any_kind_of_data_is_noticed(kind: str, tmp_path: Path) -> Non
         noticed(f"cannot read {name}")
         file.write_bytes(whole)
     number = {"text": "vocab_size", "speech": "n_clips", "images": "n_test"}[kind]
-    for text in (json.dumps(facts | {number: None}), "{", json.dumps(facts | {"kind": "video"})):
+    for own in ({number: None}, {"kind": "video"}, {"sha256": "0" * 64}):
+        (tmp_path / "dataset.json").write_text(json.dumps(facts | own))
+        noticed(r"dataset\.json is damaged")
+    for text in ("{", "[]"):
         (tmp_path / "dataset.json").write_text(text)
         noticed(r"dataset\.json is damaged")
     (tmp_path / "dataset.json").write_text(json.dumps(facts | {number: "many", "nmae": "x"}))
-    with pytest.raises(prepared.DataError) as error:  # as the pipeline reads it: every mistake
+    with pytest.raises(prepared.DataError) as error:  # every mistake
         dataset_file.read(tmp_path)
     assert f"{number}: is 'many'; expected a valid integer; " in str(error.value)
     assert "nmae: unknown key; " in str(error.value) and "did you mean 'name'?" in str(error.value)

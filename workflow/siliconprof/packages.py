@@ -32,7 +32,9 @@ from siliconprof.plugins import PACKAGE_DIR
 
 MARK, TRIES = "siliconprof-package: ", "is being imported"
 # Distribution -> what is imported of it, where that is not its top.
-MODULES = {"mlx": "mlx.core"}
+MODULES = {"mlx": "mlx.core", "pyyaml": "yaml"}
+# What measures on any host, beside a framework.
+REQUIRED = ("numpy", "psutil", "pydantic", "pyyaml")
 # What this package itself may read and write with in any process, and no library merely looks for.
 OWN = {"numpy", "safetensors", "tokenizers"}
 LIMIT_S = 300.0  # for all imports, from a cold network disk

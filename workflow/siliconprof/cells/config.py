@@ -13,6 +13,8 @@ from contextlib import suppress
 from functools import cache
 from typing import Any
 
+import yaml
+
 from siliconprof import plugins
 from siliconprof.cells import cluster, of_model
 from siliconprof.datasets import dataset_spec
@@ -50,8 +52,6 @@ def with_types(value: Any, given: Any) -> Any:
     if isinstance(value, list) and value == given:
         return [with_types(one, one) for one in value]
     if isinstance(value, str) and value == given:
-        import yaml
-
         with suppress(yaml.YAMLError):
             return yaml.safe_load(value)
     return value

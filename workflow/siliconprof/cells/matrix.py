@@ -19,7 +19,7 @@ from typing import Annotated, Any
 from siliconprof import fingerprint, lifetime, options, plugins
 from siliconprof.cells import cluster, method
 from siliconprof.datasets import dataset_spec, model_facts, weights
-from siliconprof.hosts import node_check, remedies
+from siliconprof.hosts import host_file, node_check, registry, remedies
 from siliconprof.memory import memory_model
 from siliconprof.session.trial import ASKED, Trial
 from siliconprof.store import documents, temporary
@@ -201,8 +201,6 @@ def planned(
         experiment: resolved, `with_fitting_batches`.
         at: the cell's place, of `axes`.
     """
-    from siliconprof.hosts import host_file
-
     cell, (device_id, backend, *_) = _cell(experiment, host, at), at
     device, results = _device(host, device_id), results_folder(experiment)
     trial, is_node = Trial(cell), host["label"] in experiment["cluster"]
@@ -356,8 +354,6 @@ def main(
     output: Annotated[Path, "the file"],
 ) -> None:
     """Write the expansion as a file."""
-    from siliconprof.hosts import host_file, registry
-
     resolved, devices = documents.read(experiment), registry.load(registry_)
     found = [host_file.load(path) for path in host_file_]
     parts = [expand(resolved, devices, host) for host in found]

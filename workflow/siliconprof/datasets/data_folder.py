@@ -11,29 +11,24 @@ from siliconprof.datasets.token_data import TokenData
 
 
 def load(folder: Path) -> TokenData | SpeechData | ImageData:
-    """Read and check what a prepare stage wrote to `folder`.
+    """Read what a prepare stage wrote to `folder`, and check its arrays.
 
     Every kind has `name`, `sha256` and `vocab_size`, which is None for images.
 
     Raises:
-        DataError: a file is missing or damaged, or the kind is unknown.
+        DataError: an array is missing or damaged.
     """
     facts = prepared.read_facts(folder)
-    try:
-        kind, name, sha256 = facts["kind"], facts["name"], facts["sha256"]
-        if prepared.combined_sha256(facts) != sha256:
-            raise ValueError("sha256 is not that of its arrays")
-        first, *more = (
-            prepared.read_array(folder, facts, array, mapped=array == "features")
-            for array in prepared.ARRAYS[kind]
-        )
-        if kind == "images":
-            counts = {part: facts[f"n_{part}"] for part in PARTS}
-            return ImageData(first, more[0], counts, sha256, name)
-        vocab_size = int(facts["vocab_size"])
-        if kind == "text":
-            return TokenData(first, sha256, vocab_size, name)
-        seconds, n_mels = facts["clip_seconds"], facts["n_mels"]
-        return SpeechData(first, more[0], more[1], sha256, vocab_size, seconds, n_mels, name)
-    except (LookupError, TypeError, ValueError) as error:
-        raise prepared.damaged_facts(folder, error) from None
+    kind, name, sha256 = facts["kind"], facts["name"], facts["sha256"]
+    first, *more = (
+        prepared.read_array(folder, facts, array, mapped=array == "features")
+        for array in prepared.ARRAYS[kind]
+    )
+    if kind == "images":
+        counts = {part: facts[f"n_{part}"] for part in PARTS}
+        return ImageData(first, more[0], counts, sha256, name)
+    vocab_size = facts["vocab_size"]
+    if kind == "text":
+        return TokenData(first, sha256, vocab_size, name)
+    seconds, n_mels = facts["clip_seconds"], facts["n_mels"]
+    return SpeechData(first, more[0], more[1], sha256, vocab_size, seconds, n_mels, name)

@@ -1,7 +1,7 @@
-"""dataset.json of a prepared folder, typed by kind: checked where it is written and by the pipeline.
+"""dataset.json of a prepared folder, typed by kind: checked where it is written and before a cell.
 
-It repeats what was asked for, the keys of the entry of the config. What measures reads it without
-this file, see `prepared`, since a bare host has no pydantic.
+It repeats what was asked for, the keys of the entry of the config. The measuring process reads what
+its supervisor has checked, see `prepared`.
 """
 
 from __future__ import annotations
@@ -77,7 +77,10 @@ def check(facts: Mapping[str, Any], where: str) -> None:
     Raises:
         DataError: every mistake, in one line.
     """
-    if mistakes := model.problems(Facts, facts):
+    mistakes = model.problems(Facts, facts)
+    if not mistakes and prepared.combined_sha256(facts) != facts["sha256"]:
+        mistakes = ["sha256: is not that of its arrays"]
+    if mistakes:
         raise prepared.DataError(f"{where}: {'; '.join(mistakes)}")
 
 
@@ -85,7 +88,7 @@ def read(folder: Path) -> dict[str, Any]:
     """The content of a folder's dataset.json.
 
     Raises:
-        DataError: it is missing or damaged.
+        DataError: it is missing or damaged, or says why nothing could be prepared.
     """
     facts = prepared.read_facts(folder)
     check(facts, f"data {folder}: dataset.json is damaged; {prepared.FIX}")

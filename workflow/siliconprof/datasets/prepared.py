@@ -1,8 +1,7 @@
 """Shared by the readers of all kinds of prepared data; needs numpy only.
 
-The measured process reads the folder that a prepare stage wrote, also on a bare host that got a
-copy of it. Every framework takes its batches from here, so all of them train on the same numbers
-in the same order.
+The measuring process reads the folder that a prepare stage wrote, or a copy of it. Every framework
+takes its batches from here, so all of them train on the same numbers in the same order.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ class DataError(UserError):
 
 
 def read_facts(folder: Path) -> dict[str, Any]:
-    """The content of a folder's dataset.json; `dataset_file` checks what it holds.
+    """The content of a folder's dataset.json, which the supervisor has checked, see `dataset_file`.
 
     Raises:
         DataError: it is missing, no JSON, or says why nothing could be prepared.
@@ -50,24 +49,12 @@ def read_facts(folder: Path) -> dict[str, Any]:
             f"data {folder}: no dataset.json, so nothing is prepared here; {FIX}"
         ) from None
     except (OSError, TypeError, ValueError) as error:
-        raise damaged_facts(folder, error) from None
+        raise DataError(
+            f"data {folder}: dataset.json is damaged ({in_one_line(error)}); {FIX}"
+        ) from None
     if reason := facts.get(FAILED):
         raise DataError(str(reason))
     return facts
-
-
-def failure(folder: Path) -> str | None:
-    """Why the data of a folder could not be prepared; None where they were, or are damaged."""
-    try:
-        read_facts(folder)
-    except DataError as error:
-        return None if FIX in str(error) else str(error)
-    return None
-
-
-def damaged_facts(folder: Path, error: Exception) -> DataError:
-    """The error for a dataset.json with wrong or missing content."""
-    return DataError(f"data {folder}: dataset.json is damaged ({in_one_line(error)}); {FIX}")
 
 
 def read_array(folder: Path, facts: Mapping[str, Any], name: str, mapped: bool) -> np.ndarray:

@@ -16,6 +16,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from siliconprof import words
 from siliconprof.datasets import preparing, user_files
 from siliconprof.datasets.dataset_spec import DatasetSpec, PrepareError
@@ -167,7 +169,6 @@ def _builder(spec: DatasetSpec, path: str, subset: str | None = None, **options:
 
 def _wrong_card(folder: Path) -> str | None:
     """Which of the files that describe a data set cannot be read, and why; None for none."""
-    import yaml
     from datasets.info import DatasetInfosDict
     from datasets.utils.metadata import MetadataConfigs
     from huggingface_hub import DatasetCard

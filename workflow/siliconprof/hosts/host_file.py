@@ -22,8 +22,8 @@ from typing import Annotated, Any
 from siliconprof import options, plugins
 from siliconprof.errors import UserError, printable_texts
 from siliconprof.fingerprint import of as code_fingerprint
-from siliconprof.hosts import blas, detect, machine, mlx_blas, offload_ops, registry
-from siliconprof.store import documents, names, temporary
+from siliconprof.hosts import blas, detect, machine, mlx_blas, models, offload_ops, registry
+from siliconprof.store import documents, model, names, temporary
 from siliconprof.store.cell import canonical_sha256
 
 SCHEMA_VERSION = 2
@@ -120,9 +120,6 @@ def load(path: Path | str) -> dict[str, Any]:
     Raises:
         UserError: it is missing, damaged or another host's; one line.
     """
-    from siliconprof.hosts import models
-    from siliconprof.store import model
-
     host = _read(path := Path(path))
     if mistakes := model.problems(models.Host, host):
         raise UserError(f"{path}: damaged ({mistakes[0]}); {AGAIN}")
@@ -267,9 +264,6 @@ def store(path: Path, host: Mapping[str, Any]) -> None:
     Raises:
         UserError: it is no host file, one line for each mistake; nothing is written.
     """
-    from siliconprof.hosts import models
-    from siliconprof.store import model
-
     model.checked(models.Host, host, f"hosts/{host['label']}.json: ")
     temporary.write(path, json.dumps(host, indent=2, sort_keys=True, allow_nan=False) + "\n")
 

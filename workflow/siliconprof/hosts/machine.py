@@ -60,13 +60,11 @@ def reading(read: Callable[[], T]) -> tuple[T | None, str | None]:
 
 
 def by_psutil(read: Callable[[Any], T]) -> tuple[T | None, str | None]:
-    """A reading by psutil, which is the argument and which a bare host need not have."""
+    """A reading by psutil, which is the argument: a plug-in does not import it."""
 
     def ask() -> T:
-        try:
-            import psutil
-        except ImportError:
-            raise Unreadable("psutil is not installed: pip install psutil") from None
+        import psutil
+
         return read(psutil)
 
     return reading(ask)

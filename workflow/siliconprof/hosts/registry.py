@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from siliconprof import plugins
-from siliconprof.errors import UserError
-from siliconprof.store import names
+from siliconprof.errors import UserError, nearest
+from siliconprof.hosts import models
+from siliconprof.store import model, names, validation
 from siliconprof.store.cell import PRECISIONS
 
 Registry = Mapping[str, Any]  # {"sources": {key: source}, "devices": {id: entry}}
@@ -35,9 +36,6 @@ def load(path: Path | str) -> dict[str, Any]:
     Raises:
         UserError: all mistakes at once, one line each.
     """
-    from siliconprof.hosts import models
-    from siliconprof.store import model, validation
-
     document = validation.load_yaml(path)
     mistakes = model.problems(models.Registry, document)
     mistakes += map(validation.one_line, _beyond_types(document))
@@ -53,8 +51,6 @@ def _part(document: Any, name: str) -> dict[str, Any]:
 
 def _beyond_types(document: Any) -> Iterator[str]:
     """Mistakes: sources that are not there, and devices that no host recognises."""
-    from siliconprof.errors import nearest
-
     sources = _part(document, "sources")
     for device_id, entry in _part(document, "devices").items():
         where = f"devices.{device_id}"

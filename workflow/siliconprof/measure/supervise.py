@@ -3,8 +3,8 @@
     python -m siliconprof.measure --cell JSON --output results/records/….json
 
 The supervisor imports no framework because frameworks abort and the kernel kills: MLX ends with an
-uncaught C++ exception when memory runs out, and no process can catch SIGKILL. It needs the
-standard library only, so that a bare host with just torch or mlx can take part.
+uncaught C++ exception when memory runs out, and no process can catch SIGKILL. It checks files with
+pydantic, which the measuring process is spared: 10 MB beside what is measured.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from typing import Annotated, Any
 
 from siliconprof import fingerprint, options
 from siliconprof.cells import method
-from siliconprof.datasets import prepared
+from siliconprof.datasets import dataset_file, prepared
 from siliconprof.errors import CANNOT_WRITE_STATUS, CannotWrite, UserError, writing
 from siliconprof.hosts import cgroups, environment, machine, node_check
 from siliconprof.lifetime import killed_by
-from siliconprof.measure import contention, inherited, leftovers, lock, scratch
+from siliconprof.measure import cell_line, contention, inherited, leftovers, lock, scratch
 from siliconprof.measure.child import Child, Output, PipelineGone, require_pipeline
 from siliconprof.plugins import CHECKOUT
 from siliconprof.session import exhaustion, memory_limit
@@ -265,7 +265,7 @@ def checkpoint_folder(
 ) -> Path:
     """Where a training of just this cell, code, data and node leaves checkpoints; no other is left."""
     environment = before["environment"]
-    data = prepared.read_facts(Path(cell.dataset)).get("sha256") if cell.dataset else None
+    data = prepared.read_facts(Path(cell.dataset))["sha256"] if cell.dataset else None
     own = [identity(vars(cell)), before["code"]["fingerprint"], dict(declared), data]
     key = canonical_sha256(
         [*own, record.METHOD_VERSION, environment["packages"], environment["node"]]
@@ -297,8 +297,11 @@ def supervise(
         CannotWrite: the result, or the folder of captures, cannot be written.
     """
     cell, refusal = trial.cell, trial.refusal()
-    if cell.dataset and (why := prepared.failure(Path(cell.dataset))):
-        refusal = refusal or ("failed", why)
+    if cell.dataset and not refusal:
+        try:
+            dataset_file.read(Path(cell.dataset))
+        except prepared.DataError as error:
+            refusal = "failed", str(error)
     captures = (results or Path("results")) / "captures" / cell.path
     under = capture_command(cell, captures)
     if under and not shutil.which(under[0]):
@@ -446,9 +449,7 @@ def main(
     except UserError:
         if not stands:
             raise
-    if results:  # a cell of a pipeline, which has what a bare host need not have
-        from siliconprof.measure import cell_line
-
+    if results:
         whole = record.load(output)
         print(cell_line.of(whole, cell_line.beside(results, whole)))
     return 0

@@ -31,7 +31,7 @@ from siliconprof.session.session import COURSE
 from siliconprof.session.trial import Trial
 from siliconprof.store import temporary
 from siliconprof.store.cell import Cell
-from siliconprof.store.record import finite
+from siliconprof.store.documents import finite
 
 
 def modules_loaded() -> list[str]:

@@ -15,18 +15,16 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from siliconprof import options
 from siliconprof.errors import UserError
-from siliconprof.hosts import host_file
-from siliconprof.store import documents, record, temporary
+from siliconprof.hosts import host_file, models
+from siliconprof.store import documents, model, record, temporary
 from siliconprof.store.cell import RECORD
+from siliconprof.store.contents import Record
 from siliconprof.store.names import LABEL, alike
 from siliconprof.store.validation import one_line
-
-if TYPE_CHECKING:
-    from siliconprof.store.contents import Record
 
 BUNDLE_VERSION = 2
 MANIFEST = "manifest.json"
@@ -65,12 +63,8 @@ def read_bundle(path: Path) -> Bundle:
 
     Raises:
         UserError: it cannot be read, is too large or not a bundle; all its problems, one line
-            each; or this Python cannot check bundles.
+            each.
     """
-    if not record.can_check():
-        raise UserError(
-            f"{path}: checking a bundle needs pydantic and PyYAML; install the pins in envs/"
-        )
     files: dict[str, bytes] = {}
     records: dict[str, Record] = {}
     problems: list[str] = []
@@ -130,9 +124,6 @@ def _record(name: str, content: bytes) -> Record:
 
 def _check_host(name: str, content: bytes) -> None:
     """Refuse what is no host file, or another host's."""
-    from siliconprof.hosts import models
-    from siliconprof.store import model
-
     host = model.checked(models.Host, documents.parsed(content), "")
     if host.label != _label_of(name):
         raise UserError(f"the file of another host, '{host.label}'")

@@ -1,4 +1,4 @@
-"""Robust statistics of repeated times, standard library only (bare hosts have no numpy)."""
+"""Robust statistics of repeated times, standard library only: MLX's processes load no numpy."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def _kinds(annotation: Any) -> set[Any]:
 
 
 def _fields(model: Any) -> Mapping[str, FieldInfo]:
-    """The fields of a model, or of the cell, which a host without pydantic has too."""
+    """The fields of a model, or of the cell, which a measuring process has without pydantic."""
     if model is not Cell:
         return model.model_fields
     hints = get_type_hints(Cell, include_extras=True).items()

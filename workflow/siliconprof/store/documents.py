@@ -1,10 +1,12 @@
-"""Read JSON from any source. Standard library only: the measuring core reads with it."""
+"""JSON of any source, and for it. Standard library only: the measuring process has no more."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 from typing import Any
+
+HUGE = 1e100  # no measured value comes near, and the product of two is still finite
 
 
 def parsed(content: bytes | str) -> Any:
@@ -28,3 +30,17 @@ def read(path: Path) -> Any:
         ValueError: see `parsed`.
     """
     return parsed(path.read_bytes())
+
+
+def finite(value: Any) -> Any:
+    """The same value with None for NaN and infinities, which JSON does not have, and from `HUGE` on.
+
+    So large is the perplexity of a training that diverged.
+    """
+    if isinstance(value, float):
+        return value if abs(value) < HUGE else None  # which no NaN is
+    if isinstance(value, dict):
+        return {key: finite(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(entry) for entry in value]
+    return value

@@ -10,36 +10,18 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Collection, Iterator, Mapping
-from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from siliconprof.errors import UserError
-from siliconprof.store import documents, temporary
+from siliconprof.store import documents, model, temporary
 from siliconprof.store.cell import AXES, RECORD, canonical_sha256
-
-if TYPE_CHECKING:
-    from siliconprof.store.contents import Record
+from siliconprof.store.contents import Record
 
 SCHEMA_VERSION = 6  # the shape of the record
 METHOD_VERSION = 2  # how numbers are made; numbers of two methods are never compared silently
-HUGE = 1e100  # no measured value comes near, and the product of two is still finite
 ACCEPT_EMULATED = "SILICONPROF_ACCEPT_EMULATED"  # set by tests alone
 HERE, IMPORTED, REFERENCE = "this host", "another host", "reference"  # whose a record is
-
-
-def finite(value: Any) -> Any:
-    """The same value with None for NaN and infinities, which JSON does not have, and from `HUGE` on.
-
-    So large is the perplexity of a training that diverged.
-    """
-    if isinstance(value, float):
-        return value if abs(value) < HUGE else None  # which no NaN is
-    if isinstance(value, dict):
-        return {key: finite(entry) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(entry) for entry in value]
-    return value
 
 
 def content_sha256(record: Mapping[str, Any]) -> str:
@@ -48,20 +30,13 @@ def content_sha256(record: Mapping[str, Any]) -> str:
     return canonical_sha256(content)
 
 
-def can_check() -> bool:
-    """Whether this Python can check documents; a bare host measures and packs without."""
-    return all(find_spec(name) for name in ("pydantic", "yaml"))
-
-
 def typed(record: Mapping[str, Any]) -> Record:
     """What a document of JSON holds.
 
     Raises:
         UserError: it is no record; a line for each mistake.
     """
-    from siliconprof.store import contents, model
-
-    return model.checked(contents.Record, record, "")
+    return model.checked(Record, record, "")
 
 
 def write(record: dict[str, Any], path: Path | None, history: Path | None) -> str:
@@ -76,8 +51,7 @@ def write(record: dict[str, Any], path: Path | None, history: Path | None) -> st
         CannotWrite: one line.
     """
     record["sha256"] = content_sha256(record)
-    if can_check():  # otherwise it is checked where it is imported
-        typed(record)
+    typed(record)
     text = json.dumps(record, indent=1, sort_keys=True, allow_nan=False) + "\n"
     if history is not None:
         keep_in_history(history / cell_path(record), record["sha256"], text)

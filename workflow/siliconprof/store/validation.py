@@ -6,9 +6,24 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from siliconprof.errors import NO_TEXT, UserError, in_one_line, printable
 
 LONGEST_LINE = 2000  # characters on one problem
+
+
+# libyaml reads the registry ten times as fast, with the same result
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        """Refuses a key that stands twice: YAML would keep the last alone."""
+        seen = set()
+        for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
+            if (key.tag, key.value) in seen:
+                problem = f"the key '{key.value}' stands twice"
+                raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
+            seen.add((key.tag, key.value))
+        return super().construct_mapping(node, deep)
 
 
 def load_yaml(path: Path | str) -> Any:
@@ -17,22 +32,8 @@ def load_yaml(path: Path | str) -> Any:
     Raises:
         UserError: the file is missing or not YAML; the line says where.
     """
-    import yaml
-
-    # libyaml reads the registry ten times as fast, with the same result
-    class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-            """Refuses a key that stands twice: YAML would keep the last alone."""
-            seen = set()
-            for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
-                if (key.tag, key.value) in seen:
-                    problem = f"the key '{key.value}' stands twice"
-                    raise yaml.MarkedYAMLError(problem=problem, problem_mark=key.start_mark)
-                seen.add((key.tag, key.value))
-            return super().construct_mapping(node, deep)
-
     try:
-        document = yaml.load(Path(path).read_text(encoding="utf-8"), Loader)
+        document = yaml.load(Path(path).read_text(encoding="utf-8"), _Loader)
     except FileNotFoundError:
         raise UserError(f"{path}: no such file") from None
     except OSError as error:
