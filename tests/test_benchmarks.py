@@ -36,6 +36,7 @@ def test_what_the_pipeline_costs_is_asked_to_the_end(default_run: Checkout, tmp_
     shutil.copytree(default_run.path, finished, symlinks=True)
     shutil.copytree(ROOT / "benchmarks", finished / "benchmarks")
     command = [sys.executable, str(ROOT / "benchmarks/pipeline.py"), "--rounds", "1"]
+    command += ["--cells", "100"]
     done = subprocess.run(
         [*command, "--finished", str(finished)], capture_output=True, text=True, check=False
     )
