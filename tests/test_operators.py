@@ -67,6 +67,7 @@ def looked_at(model: str, name: str = "torch-cpu") -> tuple[dict[str, Any], Any]
     found = watched(stepper.backend, lambda: stepper.step(batch, clock), clock)
     point = {"params": {}, "times": {}, "flops": None, "bytes": None, "memory": {}}
     assert record_problems([{**point, "operators": found}], "points") == []
+    assert len(found["whole_step_s"]) == len(found["phases"]["forward_s"])
     return found, stepper.workload
 
 
@@ -277,6 +278,24 @@ def test_a_gap_of_a_disturbed_training_has_no_causes(
     told = " ".join(capsys.readouterr().out.split())
     (record,) = results.glob("records/**/gpt2-nano-hf/**/*.json")
     assert f"to measure again: snakemake --cores 1 report --forcerun {record.as_posix()}" in told
+
+
+def test_operators_of_another_moment_are_as_long_as_the_trainings_own_steps(tmp_path: Path) -> None:
+    """Whole steps beside them tell how much slower the machine was when they were timed."""
+
+    def seconds(slower: float, name: str) -> list[float]:
+        fast, slow = pair()
+        beside = slow["points"][0]["operators"]
+        for values in (*beside["phases"].values(), *(row["seconds"] for row in beside["rows"])):
+            values[:] = [slower * one for one in values]
+        own_s = slow["points"][0]["times"]["whole_step_s"]
+        beside["whole_step_s"] = [slower * one for one in own_s]
+        results, _ = gap(tmp_path / f"{name}-{slower}", [fast, slow])
+        rows = (row for row in table(results, name) if row["workload"] == "gpt2-nano-hf")
+        return [row["seconds"] for row in rows]
+
+    for name in ("operators", "step_parts"):
+        assert seconds(2.0, name) == pytest.approx(seconds(1.0, name))
 
 
 # How a pair is, what its causes take in ms, and the verdict.

@@ -80,16 +80,26 @@ def timed_phases(point: Point) -> dict[str, Series]:
     return {phase: phases[phase] for phase in PHASES if phases.get(phase)}
 
 
+def slower(point: Point) -> float:
+    """How many times as long the training's own steps lasted as those beside which operators were timed."""
+    own = point.series("whole_step_s")
+    if point.operators is None or not point.operators.whole_step_s or not own:
+        return 1.0
+    return statistics.median(own) / statistics.median(point.operators.whole_step_s)
+
+
 def of_point(point: Point) -> Iterator[Row]:
     """Lines of operators.csv: what a training's step is made of; medians over its steps.
 
-    The lines of a phase sum to the median of that phase in the steps that nobody watched.
+    The lines of a phase sum to the median of that phase in the steps that nobody watched, and are as
+    long as in the training's own steps, see `slower`.
     """
     if point.operators is None:
         return
+    times = slower(point)
     spent_s: defaultdict[str, float] = defaultdict(float)
     for operator in point.operators.rows:
-        seconds = statistics.median(operator.seconds) if operator.seconds else None
+        seconds = times * statistics.median(operator.seconds) if operator.seconds else None
         spent_s[operator.phase] += seconds or 0.0
         yield {
             "group": group(operator.kind, operator.phase),
@@ -97,6 +107,6 @@ def of_point(point: Point) -> Iterator[Row]:
             "seconds": seconds,
             "reason": point.operators.reason,
         }
-    for phase, times in timed_phases(point).items():
-        seconds = statistics.median(times) - spent_s[phase]
+    for phase, phase_s in timed_phases(point).items():
+        seconds = times * statistics.median(phase_s) - spent_s[phase]
         yield {"group": FRAMEWORK, "phase": phase, "seconds": seconds}

@@ -17,6 +17,8 @@ Of what phases last beyond their operators, the time use of the measuring thread
 - Operators that outlast their phase when they are timed one by one, as MLX's do, whose graph reuses
   memory of which each of them needs its own, are shortened to it in proportion: no part of a step
   takes longer than the phase it is in. A GPU's are timed on the device, and stay.
+- The operators of a whole training are timed after it, when the machine may be faster or slower: whole
+  steps between those tell by how much, and all parts are as much longer or shorter.
 - Time in the kernel falls into operators, which touch new memory, as well as between them: nothing
   tells how much, and it is no part of its own.
 
@@ -38,6 +40,7 @@ from siliconprof.analyse.operator_rows import (
     PARTS,
     WAITING,
     part_of,
+    slower,
     timed_phases,
 )
 from siliconprof.stats import statistics
@@ -77,19 +80,20 @@ class Lost(NamedTuple):
 def of_point(point: Point, device_kind: str = "cpu") -> Iterator[Row]:
     """Lines of step_parts.csv: what a step of a training whose operators are timed is made of.
 
-    The parts sum to the medians of the phases, as the lines of operators.csv do.
+    The parts sum to the medians of the phases, as the lines of operators.csv do; see `slower`.
     """
-    phases = timed_phases(point)
+    phases, times = timed_phases(point), slower(point)
     if point.operators is None or not phases:
         return
     timed = [operator for operator in point.operators.rows if operator.seconds]
-    seconds = medians([operator.seconds for operator in timed], WATCHED)  # (operators, 1 + DRAWS)
+    # (operators, 1 + DRAWS)
+    seconds = times * medians([operator.seconds for operator in timed], WATCHED)
     own = np.array([part_of(operator) for operator in timed])
     of_phase = np.array([operator.phase for operator in timed])
     on_gpu, alone_s = device_kind != "cpu", seconds[:, 0].sum()
     beyond = np.zeros(1 + DRAWS)
-    for phase, times in phases.items():
-        phase_s, inside = medians(times, BETWEEN), of_phase == phase
+    for phase, of_steps in phases.items():
+        phase_s, inside = times * medians(of_steps, BETWEEN), of_phase == phase
         if not on_gpu and inside.any():
             seconds[inside] *= np.minimum(phase_s / seconds[inside].sum(axis=0), 1.0)
         beyond += phase_s - seconds[inside].sum(axis=0)

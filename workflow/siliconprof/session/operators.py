@@ -79,11 +79,12 @@ class Operators:
         else:
             self._reason = DIFFERS
 
-    def part(self, phases: Mapping[str, list[float]] | None = None) -> dict[str, Any]:
+    def part(self, beside: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """`operators` of the training's point; nothing where no backend tells.
 
         Args:
-            phases: seconds of each phase in the steps between, where they are not the point's own.
+            beside: of the steps between, where they are not the point's own: `phases`, seconds of each,
+                and `whole_step_s`, seconds of those that are not split.
         """
         if self._listed is None:
             return {}
@@ -100,10 +101,7 @@ class Operators:
             for operator, own in places.items()
         ]
         reason = self._reason or (None if times else NONE_YET)
-        phases = None if reason else phases
-        return {
-            "operators": {"rows": rows, "reason": reason} | ({"phases": phases} if phases else {})
-        }
+        return {"operators": {"rows": rows, "reason": reason, **(reason is None and beside or {})}}
 
 
 def refusal(ask: Callable[[], Any]) -> str | None:
@@ -118,13 +116,15 @@ def refusal(ask: Callable[[], Any]) -> str | None:
 def of_step(session: Session, step: Callable[[], Any], clock: PhaseClock) -> dict[str, Any]:
     """The same of a training whose own steps are timed whole, or are few.
 
-    It comes before `memory_limit.held`, after whose step glibc's malloc gives less memory back, so
-    that steps have fewer page faults.
+    Its own steps were at another moment, when the machine may have been faster or slower: whole steps
+    between the others tell by how much. It comes before `memory_limit.held`, after whose step glibc's
+    malloc gives less memory back, so that steps have fewer page faults.
 
     Args:
         step: one more training step, with its edges on the clock.
     """
     watched, phases, spent_s = Operators(session, clock), dict[str, list[float]](), 0.0
+    whole_step_s: list[float] = []
     budget_s = BUDGET_SHARE * Plan.of(session.cell.timing).budget_s
     others = 1
     while watched.due(10 * MOST) and (others <= FEWEST or (others <= MOST and spent_s < budget_s)):
@@ -139,7 +139,11 @@ def of_step(session: Session, step: Callable[[], Any], clock: PhaseClock) -> dic
         step_s, of_step_s = clock.stop()
         for phase, seconds in of_step_s.items():
             phases.setdefault(phase, []).append(seconds)
-        spent_s += watched_s + step_s
+        clock.start(split=False)
+        step()
+        whole_s, _ = clock.stop()
+        whole_step_s.append(whole_s)
+        spent_s += watched_s + step_s + whole_s
         others += 1
     session.timed(spent_s)
-    return watched.part(phases)
+    return watched.part({"phases": phases, "whole_step_s": whole_step_s} if phases else None)

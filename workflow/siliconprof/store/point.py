@@ -103,8 +103,9 @@ class Operators(Open):
 
     rows: list[Operator]
     reason: str | None = required("why operators are not timed")
-    # Of the steps between, where they are not among the times.
+    # Of the steps between, where they are not among the times: split ones, and whole ones.
     phases: dict[str, RawTimes] = NOTHING
+    whole_step_s: RawTimes = NONE
 
 
 class EnergySource(Open):
