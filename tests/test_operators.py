@@ -83,8 +83,8 @@ def test_a_steps_operators_do_the_work_of_the_models_formula(model: str, backend
     assert {"forward_s", "backward_s", "optimizer_s"} <= set(found["phases"])
     for phase, times in found["phases"].items():
         timed = [row["seconds"] for row in found["rows"] if row["phase"] == phase]
-        # Of the watched steps the first is described, the others are timed.
-        assert all(len(seconds) == len(times) - 1 >= 1 for seconds in timed)
+        # Of the watched steps the first is described, the others are timed; what follows it is left out.
+        assert all(len(seconds) == len(times) >= 2 for seconds in timed)
     longest = max(max(row["seconds"]) for row in found["rows"])
     assert 0 < longest < 60
 
