@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -27,6 +27,7 @@ import snakemake_fork
 import yaml
 from filelock import FileLock
 
+pytest_plugins = ("faulty_cells", "fake_sensors")  # fixtures that several files use
 ROOT = Path(__file__).resolve().parents[1]
 PARTS = ("envs", "Snakefile", "workflow", "config", "profiles", "report", "pyproject.toml")
 sys.path.insert(0, str(ROOT / "workflow"))
@@ -42,6 +43,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 os.fsync = lambda descriptor: None  # type: ignore[assignment]
 
 from siliconprof import fingerprint, plugins  # noqa: E402
+from siliconprof.hosts import cgroups  # noqa: E402
 from siliconprof.lifetime import PIPELINE_VARIABLE  # noqa: E402
 from siliconprof.measure import fork_server, scratch  # noqa: E402
 from siliconprof.store import record  # noqa: E402
@@ -76,29 +78,39 @@ TINY: dict[str, Any] = {
         "nano-2": NANO | {"backends": ["mlx"]},
     },
 }
+TABLE = "results/tables/cells.csv"  # what comes right after the records
 
 
-def cpu_cell(**fields: Any) -> Cell:
+def named(keys: Iterable[str]) -> set[str]:
+    """`backend/workload/precision` of cells."""
+    parts = (key.split("/") for key in keys)
+    return {f"{part[2]}/{part[3]}/{part[5]}" for part in parts}
+
+
+def cpu_cell(backend: str, module: str, parameters: Mapping[str, Any] = {}, **fields: Any) -> Cell:
     """A cell on this machine's CPU, in fp32, without trainer and data unless told otherwise.
 
     Args:
-        fields: of the cell; backend, workload and module always.
+        parameters: of the workload, beside the defaults that a config would fill in.
+        fields: of the cell; a number in `timing` takes the place of one of `QUICK`.
     """
     usual = {
         "host": "here",
         "device": "cpu-x",
+        "workload": module,
         "scenario": "auto",
         "precision": "fp32",
         "trainer": None,
         "device_kind": "cpu",
         "device_index": 0,
-        "device_memory_bytes": None,
+        "device_memory_bytes": 2**34,
         "threads": 2,
         "seed": 0,
         "dataset": None,
-        "timing": QUICK,
+        "parameters": defaults(module, **parameters),
     }
-    return Cell(**(usual | fields))
+    timing = QUICK | fields.pop("timing", {})
+    return Cell(backend=backend, module=module, timing=timing, **(usual | fields))
 
 
 def checked(done: subprocess.CompletedProcess[str]) -> subprocess.CompletedProcess[str]:
@@ -178,6 +190,12 @@ class Checkout:
         text = yaml.safe_dump({"retry_contended_s": 0} | config, sort_keys=False)
         (self.path / "config" / "config.yaml").write_text(text, encoding="utf-8")
 
+    def reconfigure(self, change: Callable[[dict[str, Any]], Any]) -> None:
+        """Write `TINY` with a change."""
+        config = json.loads(json.dumps(TINY))
+        change(config)
+        self.configure(**config)
+
     def records(self) -> dict[str, dict[str, Any]]:
         """Every record here: path below results/records without suffix -> content."""
         folder = self.path / "results" / "records"
@@ -251,6 +269,11 @@ class NoClock:
 
     def edge(self, phase: str) -> None:
         """A phase ends."""
+
+
+def can_limit() -> bool:
+    """Whether this user can make a memory cgroup here."""
+    return any(os.access(parent, os.W_OK | os.X_OK) for parent, _ in cgroups.parents())
 
 
 def record_problems(value: Any, part: str) -> list[str]:
@@ -356,6 +379,18 @@ def once(tmp_path_factory: pytest.TempPathFactory, name: str) -> Iterator[tuple[
             folder.mkdir()
         yield folder, not made.exists()
         made.touch()
+
+
+@pytest.fixture(scope="session")
+def words(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small text, prepared; nobody may change it."""
+    from siliconprof.datasets import dataset_spec, prepare
+
+    entry = {"name": "words", "source": "builtin", "vocab_size": 300, "max_bytes": 100_000}
+    with once(tmp_path_factory, "words") as (folder, missing):
+        if missing:
+            prepare.prepare(dataset_spec.parse(json.dumps(entry)), folder)
+    return folder
 
 
 @pytest.fixture(scope="session")

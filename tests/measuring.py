@@ -7,12 +7,15 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from conftest import ROOT, code_of_the_tests, opened
 from siliconprof.lifetime import PIPELINE_VARIABLE
 from siliconprof.measure import scratch
+from siliconprof.session import operators
 from siliconprof.session.session import Session
+from siliconprof.session.timing import PhaseClock
 from siliconprof.session.trial import Trial
 from siliconprof.store import record
 from siliconprof.store.cell import Cell
@@ -74,3 +77,15 @@ def session_of(cell: Cell) -> Session:
     """A session as the measuring process has it, on an open backend of this machine's CPU."""
     backend = opened(cell.backend, cell.precision, cell.threads)
     return Session(cell, backend, Trial(cell).workload, lambda message: None)
+
+
+def watched(backend: Any, step: Callable[[], Any], clock: PhaseClock) -> dict[str, Any]:
+    """`operators` of a training's point."""
+    session: Any = SimpleNamespace(
+        backend=backend,
+        cell=SimpleNamespace(timing={}),
+        method={},
+        progress=lambda *_: None,
+        timed=lambda _: None,
+    )
+    return operators.of_step(session, step, clock)["operators"]

@@ -25,6 +25,31 @@ TOOLS = ("ip", "unshare", "setpriv", "ssh", "ssh-keygen", "rsync", "mount")
 SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
 # 198.18.0.0/15 is kept for tests of network devices (RFC 2544), so it is nobody's.
 NETWORK = "198.18"
+# Leaves a trace that it runs, and sleeps as long as the file is there.
+SLEEPER = '''\
+"""A workload that waits."""
+
+import time
+from pathlib import Path
+
+from siliconprof.workloads.base import KernelWorkload
+
+
+class Plugin(KernelWorkload):
+    """sleeper"""
+
+    frameworks = ("torch", "mlx")
+    REQUIRED = ("file",)
+    PARAMETERS = {"file": {"type": "string", "description": "what it waits for to vanish"}}
+
+    def measure(self, session):
+        Path(self.parameters["file"] + ".seen").touch()
+        while Path(self.parameters["file"]).exists():
+            session.progress("asleep", 1)
+            time.sleep(0.05)
+        point = {"params": {}, "times": {"step_s": [0.5, 0.5]}, "flops": None, "bytes": None}
+        session.add_point(point | {"memory": session.memory(), "loss": []})
+'''
 
 
 def missing() -> str | None:

@@ -13,6 +13,7 @@ import os
 import re
 import subprocess
 import sys
+import zipfile
 from collections.abc import Mapping, Sequence
 from functools import cache
 from html import unescape
@@ -80,8 +81,8 @@ PHASES = {"data_s": 0.01, "forward_s": 0.3, "backward_s": 0.5, "optimizer_s": 0.
 # -- records -----------------------------------------------------------------------------------
 
 
-def host_file(devices: Sequence[Mapping[str, Any]] = (CPU,)) -> dict[str, Any]:
-    """A host file's content."""
+def host_file(devices: Sequence[Mapping[str, Any]] = (CPU,), **own: Any) -> dict[str, Any]:
+    """A host file's content; `own` in the place of what stands here."""
     machine = {"cpu_model": "Example CPU", "architecture": "x86_64"}
     system = {"system": "Linux", "release": "6.1", "machine": "x86_64"}
     cores = {"physical_cores": 2, "logical_cores": 2, "usable_cores": 2}
@@ -103,7 +104,25 @@ def host_file(devices: Sequence[Mapping[str, Any]] = (CPU,)) -> dict[str, Any]:
         "blas": {"torch": "oneMKL 2024.2", "mlx": None},
         "driver": dict.fromkeys(("nvidia", "macos", "cuda_runtime", "rocm_runtime", "cublas")),
         "quick_facts_sha256": SHA,
+    } | own
+
+
+def device(device_id: str, kind: str, backends: list[str], gib: int, vendor: str) -> dict[str, Any]:
+    """A device as a host file has it."""
+    names = dict.fromkeys(("id", "registry_id", "name"), device_id)
+    memory = {"memory_bytes": gib * 2**30}
+    return H200 | names | memory | {"kind": kind, "vendor": vendor, "backends": backends}
+
+
+def host_of(label: str, *devices: dict[str, Any]) -> dict[str, Any]:
+    """A host file made by hand: another computer, as far as the matrix can tell."""
+    backends = {
+        name: {"available": True, "reason": None, "fix": None}
+        | {"devices": [one["id"] for one in devices if name in one["backends"]]}
+        for name in sorted({name for one in devices for name in one["backends"]})
     }
+    host = host_file(devices, label=label, backends=backends)
+    return host | {"cpu": host["cpu"] | {"memory_bytes": 64 * 2**30}}
 
 
 def base_record(module: str, workload: str, **axes: Any) -> dict[str, Any]:
@@ -304,6 +323,16 @@ def flagged(made: dict[str, Any], **details: str) -> dict[str, Any]:
 def without_result(made: dict[str, Any], status: str, reason: str) -> dict[str, Any]:
     """The same cell, not measured."""
     return made | {"status": status, "reason": reason, "points": [], "samples": []}
+
+
+def bundle_of(files: Mapping[str, bytes], **manifest: Any) -> bytes:
+    """A bundle of these files."""
+    told = json.dumps({"bundle_version": 2, "siliconprof_version": "0.1"} | manifest).encode()
+    target = io.BytesIO()
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in {**files, "manifest.json": told}.items():
+            archive.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_DEFLATED, compresslevel=1)
+    return target.getvalue()
 
 
 # -- from records to the page -------------------------------------------------------------------

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import QUICK, Checkout, cpu_cell, defaults, own_project, record_problems
+from conftest import QUICK, Checkout, cpu_cell, own_project, record_problems
 from measuring import session_of as session
 from siliconprof.analyse import ceilings
 from siliconprof.analyse.throughputs import PLACE
@@ -23,7 +23,6 @@ from siliconprof.probes import page_faults
 from siliconprof.session.session import Session
 from siliconprof.session.trial import Trial
 from siliconprof.stats import statistics
-from siliconprof.store.cell import Cell
 from siliconprof.workloads import bandwidth
 from siliconprof.workloads.bandwidth import SMALLEST_BYTES
 from siliconprof.workloads.first_touch import FAULTS_DIFFER_ABOVE
@@ -51,17 +50,6 @@ CELLS = {
 }
 
 
-def cell(backend: str, module: str, name: str | None = None, **parameters: Any) -> Cell:
-    """A cell on this machine's CPU, with the defaults that the config would fill in."""
-    return cpu_cell(
-        backend=backend,
-        workload=name or module,
-        module=module,
-        device_memory_bytes=2**34,
-        parameters=defaults(module, **parameters),
-    )
-
-
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     return own_project(tmp_path_factory.mktemp("bandwidth"))
@@ -72,7 +60,7 @@ def records(project: Checkout) -> dict[tuple[str, str], dict[str, Any]]:
     """(workload, backend) -> record."""
     return {
         (module, backend): project.measure(
-            dataclasses.replace(cell(backend, module, **parameters), timing=QUICK | OFTEN[module])
+            cpu_cell(backend, module, parameters, timing=OFTEN[module])
         )
         for module, parameters in CELLS.items()
         for backend in CPU_BACKENDS
@@ -129,7 +117,7 @@ def test_a_cold_cache_goes_round_more_than_the_cache_holds(records: Any, backend
 
 def test_cold_arrays_are_apart_and_each_has_its_turn() -> None:
     """No two sets share a byte, all are used before the first again, all held different data."""
-    asked = session(cell("torch-cpu", "bandwidth"))
+    asked = session(cpu_cell("torch-cpu", "bandwidth"))
     stream = asked.backend.stream("triad")
     arrays = bandwidth.Arrays(asked, "triad", stream, SMALL, round_bytes=10 * SMALL)
     launches = arrays.launches()
@@ -146,7 +134,7 @@ def test_a_kernel_that_does_not_do_its_work_is_not_timed(
     backend: str, kernel: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The memory that it should write to never holds the right result before."""
-    asked = session(cell(backend, "bandwidth", working_sets_bytes=[SMALL]))
+    asked = session(cpu_cell(backend, "bandwidth", {"working_sets_bytes": [SMALL]}))
     stream = asked.backend.stream
     idle = stream(kernel)._replace(run=SKIPPED[backend, kernel])
     monkeypatch.setattr(asked.backend, "stream", lambda n: idle if n == kernel else stream(n))
@@ -160,9 +148,8 @@ def test_results_that_are_faulted_in_anew_are_flagged(project: Checkout) -> None
 
     The same cell as it is, and with glibc's own thresholds.
     """
-    own = {"allocator": "default"}
-    keeps = project.measure(cell("mlx", "bandwidth", "keeps", **FAULTING))
-    returns = project.measure(cell("mlx", "bandwidth", "returns", **FAULTING, **own))
+    keeps = project.measure(cpu_cell("mlx", "bandwidth", FAULTING))
+    returns = project.measure(cpu_cell("mlx", "bandwidth", FAULTING | {"allocator": "default"}))
     (kept, *_), (faulted, *_) = keeps["points"], returns["points"]
     assert "faulted_anew" not in codes(keeps)
     pages = kept["bytes"] / 2 / mmap.PAGESIZE
@@ -174,7 +161,7 @@ def test_results_that_are_faulted_in_anew_are_flagged(project: Checkout) -> None
 
 def test_arrays_that_memory_cannot_hold_are_left_out_and_named() -> None:
     """Nothing above an eighth of the memory is allocated, cold sets together included."""
-    asked = cell("torch-cpu", "bandwidth", working_sets_bytes=[SMALL, LARGE])
+    asked = cpu_cell("torch-cpu", "bandwidth", {"working_sets_bytes": [SMALL, LARGE]})
     small = session(dataclasses.replace(asked, device_memory_bytes=2**20))
     small.workload.measure(small)
     assert [point["params"] for point in small.points] == [
@@ -245,12 +232,8 @@ def test_the_ceilings_of_a_fast_card_are_its_own_and_not_its_launches(
     card: type[Card], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Four caches are copied in 42 µs, a wait takes 10 and a launch 4: the set has to grow."""
-    asked = dataclasses.replace(
-        cell("torch-cuda", "bandwidth", sweep_factor=16),  # as in the default config
-        device_kind="gpu",
-        device_memory_bytes=141 * 10**9,
-        timing=QUICK | {"iterations": 5},
-    )
+    own = {"device_kind": "gpu", "device_memory_bytes": 141 * 10**9, "timing": {"iterations": 5}}
+    asked = cpu_cell("torch-cuda", "bandwidth", {"sweep_factor": 16}, **own)  # as by default
     simulated = Session(asked, card(monkeypatch), Trial(asked).workload, lambda message: None)
     simulated.workload.measure(simulated)
     waits_s = simulated.method["bandwidth"]["launch_and_wait_s"].values()
@@ -295,7 +278,7 @@ def test_the_ceilings_of_a_fast_card_are_its_own_and_not_its_launches(
 def test_what_arrives_is_compared_with_what_was_sent(direction: str) -> None:
     """The frameworks' own code for a transfer, from this host's memory to this host's memory."""
     torch, mx = (
-        getattr(session(cell(backend, "copy")).backend, name)
+        getattr(session(cpu_cell(backend, "copy")).backend, name)
         for backend, name in (("torch-cpu", "torch"), ("mlx", "mx"))
     )
     cpu = torch.device("cpu")

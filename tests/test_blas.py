@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import QUICK, cpu_cell, defaults
+from conftest import cpu_cell
 from measuring import by_hand as measured
 from measuring import own_environment
 from siliconprof import plugins
@@ -21,9 +21,9 @@ LINUX = pytest.mark.skipif(sys.platform != "linux", reason="a Mac has Accelerate
 
 def product(shape: list[int]) -> Cell:
     """A product in MLX on this machine's CPU, everything else as it is by default."""
-    usual = {"backend": "mlx", "workload": "product", "module": "matmul", "threads": 1}
-    timing = QUICK | {"iterations": 10, "max_iterations": 10}
-    return cpu_cell(**usual, parameters=defaults("matmul", shapes=[shape], burst=0), timing=timing)
+    timing = {"iterations": 10, "max_iterations": 10}
+    own = {"shapes": [shape], "burst": 0}
+    return cpu_cell("mlx", "matmul", own, workload="product", threads=1, timing=timing)
 
 
 # A system without OpenBLAS, as Python's loader sees it.

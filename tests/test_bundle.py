@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import json
 import socket
 import stat
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,16 @@ from siliconprof.hosts import host_file as hosts
 from siliconprof.remote import bundle_import, bundle_pack
 from siliconprof.store import record
 from siliconprof.store.cell import AXES
-from synthetic_results import base_record, host_file, make, matmul, table, training, without_result
+from synthetic_results import (
+    base_record,
+    bundle_of,
+    host_file,
+    make,
+    matmul,
+    table,
+    training,
+    without_result,
+)
 
 MEMBER = "records/far/cpu-x/mlx/product/auto/fp32.json"
 
@@ -30,11 +38,6 @@ def a_record(
     """A record of a cell that was skipped for a reason."""
     made = base_record("matmul", workload, host=host, backend="mlx")
     return without_result(made, "skipped", reason)
-
-
-def a_host(label: str, fingerprint: str = "e" * 64) -> dict[str, Any]:
-    """A host file."""
-    return host_file() | {"label": label, "fingerprint": fingerprint}
 
 
 def put(results: Path, data: dict[str, Any]) -> Path:
@@ -67,7 +70,7 @@ def there(tmp_path: Path) -> Path:
     results = tmp_path / "there" / "results"
     put(results, a_record())
     put(results, a_record(workload="another"))
-    put_host(results, a_host("far"))
+    put_host(results, host_file(label="far"))
     return results
 
 
@@ -76,7 +79,7 @@ def here(tmp_path: Path) -> Path:
     """The results of this host, named `desk`, with a record of its own."""
     results = tmp_path / "here" / "results"
     put(results, a_record("desk"))
-    put_host(results, a_host("desk", hosts.fingerprint()))
+    put_host(results, host_file(label="desk", fingerprint=hosts.fingerprint()))
     put_host(results, {"label": "desk", "fingerprint": hosts.fingerprint()}, "auto")
     return results
 
@@ -182,16 +185,6 @@ def test_home_user_and_host_are_placeholders_in_the_bundle_alone(
 
 
 # -- what is refused ---------------------------------------------------------------------------
-
-
-def bundle_of(files: Mapping[str, bytes], **manifest: Any) -> bytes:
-    """A bundle of these files."""
-    told = json.dumps({"bundle_version": 2, "siliconprof_version": "0.1"} | manifest).encode()
-    target = io.BytesIO()
-    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in {**files, "manifest.json": told}.items():
-            archive.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_DEFLATED, compresslevel=1)
-    return target.getvalue()
 
 
 def rebuilt(
@@ -301,7 +294,7 @@ def test_members_that_are_not_what_they_say(packed, here):
         files[MEMBER.replace("product", "edited")] = content.replace(b"01-02", b"01-03")
         for name, (altered, _) in changes.items():
             files[MEMBER.replace("product", name)] = resealed(content, **altered)
-        files["hosts/far.json"] = json.dumps(a_host("desk")).encode()
+        files["hosts/far.json"] = json.dumps(host_file(label="desk")).encode()
 
     rebuilt(packed, change)
     lines = unsound(packed, here)
@@ -351,7 +344,7 @@ def test_a_different_record_is_replaced_only_when_asked_and_is_kept(there, here,
     kept = here / "history/far/cpu-x/mlx/product/auto/fp32" / f"{old['sha256']}.json"
     assert kept.read_bytes() == before[MEMBER]
     assert record.earlier(kept.parent, record.read(here / MEMBER)["sha256"]) == [kept]
-    put_host(there, a_host("far", "d" * 64))
+    put_host(there, host_file(label="far", fingerprint="d" * 64))
     bundle_pack.pack(there, [], tmp_path / "twin.zip")
     for replace in (False, True):  # the records that stay would be those of two machines
         (line,) = refusal(tmp_path / "twin.zip", here, replace=replace)
@@ -389,7 +382,7 @@ def test_reference_and_imported_records_are_shown_as_such_and_own_nothing(clone,
     far, shipped = tmp_path / "far/results", clone.path / "config/measured/far.zip"
     measured = put(far, matmul(host="far"))
     put(far, training(0.010, host="far"))
-    put_host(far, a_host("far"))
+    put_host(far, host_file(label="far"))
     bundle_pack.pack(far, [], shipped)
     before = clone.stamps()
     clone.snakemake("report")

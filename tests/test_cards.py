@@ -13,9 +13,10 @@ from types import ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
-from conftest import QUICK, Checkout, cpu_cell, defaults, own_project, record_problems
+from conftest import Checkout, cpu_cell, own_project, record_problems
 from hosts_by_answers import DOCUMENTED, GIB, documented, plan_of
 from measuring import session_of
+from models import tokens
 from siliconprof import packages
 from siliconprof.backends.torch_cuda import Plugin as TorchCuda
 from siliconprof.cells import matrix, plan
@@ -28,7 +29,6 @@ from siliconprof.session.trial import Trial
 from siliconprof.store.cell import Cell
 from siliconprof.trainers.base import MOST_SKIPPED, StepSchedule
 from siliconprof.workloads import kernel_launch
-from test_plugins import tokens
 
 
 class Card(NamedTuple):
@@ -233,11 +233,10 @@ def test_a_step_that_a_gradient_scaler_skips_is_not_timed(
     import torch
 
     monkeypatch.setattr(torch.amp, "GradScaler", partial(torch.amp.GradScaler, init_scale=1.0))
-    timing = QUICK | {"iterations": 4, "max_iterations": 4, "energy_window_s": 0}
-    own = {"backend": "torch-cpu", "workload": "nano", "module": "gpt2", "trainer": "plain"}
-    sizes = defaults("gpt2", size="nano", batch_size=2, seq_len=16, dataset_vocab_size=512)
-    cell = cpu_cell(precision="amp-fp16", parameters=sizes, timing=timing, **own)
-    session = session_of(cell)
+    timing = {"iterations": 4, "max_iterations": 4, "energy_window_s": 0}
+    sizes = {"size": "nano", "batch_size": 2, "seq_len": 16, "dataset_vocab_size": 512}
+    how = {"precision": "amp-fp16", "trainer": "plain", "timing": timing}
+    session = session_of(cpu_cell("torch-cpu", "gpt2", sizes, **how))
     stepper = session.backend.stepper(session.workload, 5)
     loss, calls = stepper.training_loss, count()
     # by far too large for fp16 in the second step and those that follow
@@ -360,9 +359,7 @@ def test_a_cell_on_a_card_that_another_process_holds_says_how_to_share_it(
     monkeypatch.setattr(worker, "end_with", lambda pid: None)
     monkeypatch.setattr(worker.packages, "hide_as_told", lambda: None)
     monkeypatch.setattr(worker.measurement, "measure", measure)
-    cell = cpu_cell(
-        backend="torch-cuda", workload="launch", module="kernel_launch", device_kind="gpu"
-    )
+    cell = cpu_cell("torch-cuda", "kernel_launch", device_kind="gpu")
     job = {"cell": vars(cell), "supervisor": 0, "checkpoints": None, "expect": None}
     worker.main(job | {name: str(tmp_path / name) for name in ("result", "progress")})
     result = json.loads((tmp_path / "result").read_text(encoding="utf-8"))
@@ -384,7 +381,7 @@ def test_cold_launches_on_a_card_that_the_cell_holds_are_one_line(
     printed = "\n".join(kernel_launch.PROCESSES * one).encode()
     done = SimpleNamespace(stdout=printed, returncode=0)
     monkeypatch.setattr(cold_launch.subprocess, "run", lambda *_, **__: done)
-    cell = cpu_cell(backend="torch-cpu", workload="launch", module="kernel_launch", parameters={})
+    cell = cpu_cell("torch-cpu", "kernel_launch")
     session = session_of(cell)
     (_, why), *others = cold_launch.fresh(cell, 1, kernel_launch.PROCESSES)
     assert (

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import ROOT, NoClock, cpu_cell, defaults, opened, own_project
+from models import SMOLLM2, tokens
 from siliconprof import plugins, words
 from siliconprof.cells import config, matrix, model_file
 from siliconprof.datasets.model_facts import ModelFacts
@@ -76,19 +77,11 @@ def causal_lm(kind: str, folder: Path, **own: Any) -> Any:
     return plugins.load("workloads", "causal_lm")(defaults("causal_lm", **chosen, **SHAPE, **own))
 
 
-def tokens(seed: int) -> dict[str, np.ndarray]:
-    """A batch of random token ids."""
-    drawn = np.random.default_rng(seed).integers(0, 512, (4, 32), dtype=np.int32)
-    labels = drawn.copy()
-    labels[:, 0] = -100
-    return {"input_ids": drawn, "labels": labels}
-
-
 def trained(backend: str, workload: Any) -> tuple[list[float], int]:
     """(the losses of four whole steps, the parameters that they train)."""
     stepper = opened(backend).stepper(workload, 5)
-    losses = [stepper.step(tokens(seed), NoClock())() for seed in range(4)]
-    return losses, stepper.dtypes(tokens(9))["trained_parameters"]
+    losses = [stepper.step(tokens(seed, 4), NoClock())() for seed in range(4)]
+    return losses, stepper.dtypes(tokens(9, 4))["trained_parameters"]
 
 
 @pytest.mark.parametrize(
@@ -120,7 +113,7 @@ def test_what_torch_keeps_is_counted_without_memory(
     estimator = footprint.MemoryEstimator(backend.memory_profile, precision)
     predicted = sum(estimator.saved_bytes(stage) for stage in workload.stages(estimator))
     within = 0.25 if workload.facts.n_experts else 0.01  # of a mixture by formula
-    assert predicted == pytest.approx(kept_in_torch(backend, workload, tokens(3)), rel=within)
+    assert predicted == pytest.approx(kept_in_torch(backend, workload, tokens(3, 4)), rel=within)
 
 
 def kept_in_torch(backend: Any, workload: Any, batch: dict[str, np.ndarray]) -> int:
@@ -153,7 +146,7 @@ def test_the_peak_of_a_step_is_predicted(kind: str, backend: str, tmp_path: Path
     stepper = opened_backend.stepper(workload, 0)
 
     def step() -> Any:
-        return stepper.step(tokens(3), NoClock())()
+        return stepper.step(tokens(3, 4), NoClock())()
 
     step()
     opened_backend.reset_peak_memory()
@@ -171,7 +164,7 @@ def test_operations_of_a_step_are_those_that_torch_counts(tmp_path: Path) -> Non
         workload = causal_lm(kind, tmp_path)
         stepper = opened("torch-cpu").stepper(workload, 0)
         with FlopCounterMode(display=False) as counter:
-            stepper.step(tokens(3), NoClock())
+            stepper.step(tokens(3, 4), NoClock())
         known = workload.facts
         attention = 12 * known.n_layer * known.n_head * known.head_dim * 32 * 4 * 32
         flops, source = workload.flops_per_step()
@@ -179,9 +172,6 @@ def test_operations_of_a_step_are_those_that_torch_counts(tmp_path: Path) -> Non
         assert source.startswith("6N + 12 n_layer n_head head_dim seq_len")
 
 
-SMOLLM2 = {"model_type": "llama", "hidden_size": 576, "intermediate_size": 1536}
-SMOLLM2 |= {"num_hidden_layers": 30, "num_attention_heads": 9, "num_key_value_heads": 3}
-SMOLLM2 |= {"vocab_size": 49152, "tie_word_embeddings": True}
 QWEN3 = {"model_type": "qwen3", "hidden_size": 1024, "intermediate_size": 3072, "head_dim": 128}
 QWEN3 |= {"num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 8}
 QWEN3 |= {"vocab_size": 151936, "tie_word_embeddings": True}
@@ -221,14 +211,8 @@ def test_what_would_fit_is_said_of_what_does_not(tmp_path: Path) -> None:
     """Too little for AdamW's state of all weights, and enough for that of adapters."""
     workload = causal_lm("llama", tmp_path, force=False)
     need = footprint.total(workload.memory_bytes("fp32", "torch-cpu"))
-    cell = cpu_cell(
-        backend="torch-cpu",
-        workload="mine",
-        module="causal_lm",
-        trainer="plain",
-        device_memory_bytes=need * 9 // 10,
-        parameters=workload.parameters,
-    )
+    how = {"trainer": "plain", "device_memory_bytes": need * 9 // 10}
+    cell = cpu_cell("torch-cpu", "causal_lm", workload.parameters, **how)
     status, reason = Trial(cell).refusal() or ("", "")
     assert status == "skipped" and "it would fit with" in reason and "lora_rank: 8" in reason
 
@@ -339,12 +323,12 @@ def test_pretrained_weights_are_read_in_bf16_and_under_another_shape_refused(
     own = {"model": str(folder), "weights": "pretrained", "model_file": str(path)}
     own |= {"dataset_vocab_size": 512, **SHAPE}
     workload = plugins.load("workloads", "causal_lm")(defaults("causal_lm", **own))
-    batch = {name: torch.from_numpy(value).long() for name, value in tokens(1).items()}
+    batch = {name: torch.from_numpy(value).long() for name, value in tokens(1, 4).items()}
     with torch.no_grad():
         expected = float(model.float()(**batch).loss)
     for backend in ("torch-cpu", "mlx"):
         stepper = opened(backend).stepper(workload, 0)
-        assert stepper.evaluate(tokens(1)) == pytest.approx(expected, rel=1e-5)
+        assert stepper.evaluate(tokens(1, 4)) == pytest.approx(expected, rel=1e-5)
     assert workload.weights_origin()["weights_path"] == str(folder)
     LlamaForCausalLM(LlamaConfig(**SMALL | {"intermediate_size": 100})).save_pretrained(folder)
     with pytest.raises(

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import (
-    QUICK,
     NoClock,
     counted_flops,
     cpu_cell,
@@ -22,6 +21,7 @@ from conftest import (
     rounding,
 )
 from measuring import by_hand, session_of
+from models import images
 from siliconprof import plugins
 from siliconprof.datasets import dataset_spec, image_data, image_synthesis, prepare
 from siliconprof.errors import UserError
@@ -55,13 +55,6 @@ def workload(name: str, **more: Any) -> Any:
     return plugins.load("workloads", name)(defaults(name, **{"batch_sizes": [32]} | more))
 
 
-def pictures(seed: int, n: int = 32) -> dict[str, np.ndarray]:
-    """A batch of random pictures and labels."""
-    generator = np.random.default_rng(seed)
-    images = generator.random((n, 28, 28), dtype=np.float32)
-    return {"images": images, "labels": generator.integers(0, 10, n, dtype=np.int32)}
-
-
 def garments(n_train: int, n_validation: int, n_test: int) -> image_data.ImageData:
     """The first of the built-in images."""
     counts = {"train": n_train, "validation": n_validation, "test": n_test}
@@ -72,16 +65,8 @@ def garments(n_train: int, n_validation: int, n_test: int) -> image_data.ImageDa
 
 def cell(backend: str, module: str, timing: dict[str, Any] | None = None, **more: Any) -> Cell:
     """A training on this machine's CPU."""
-    return cpu_cell(
-        backend=backend,
-        workload=module,
-        module=module,
-        trainer="epochs",
-        device_memory_bytes=10**13,
-        threads=1,
-        parameters=workload(module, **more).parameters,
-        timing={**QUICK, **(timing or {})},
-    )
+    how = {"trainer": "epochs", "threads": 1, "timing": timing or {}}
+    return cpu_cell(backend, module, {"batch_sizes": [32]} | more, **how)
 
 
 def trained(asked: Cell, data: image_data.ImageData) -> Session:
@@ -104,7 +89,7 @@ def test_parameters_are_keras_s(name: str) -> None:
     assert workload(name).n_parameters() == PARAMETERS[name]
     for backend in BACKENDS:
         stepper = opened(backend, threads=1).stepper(workload(name), 0)
-        seen = stepper.dtypes(pictures(0))
+        seen = stepper.dtypes(images(0, 32))
         assert seen == {
             "trained_parameters": PARAMETERS[name],
             "master_weights": "float32",
@@ -119,7 +104,7 @@ def test_operations_are_exact(name: str) -> None:
     expected, source = ours.flops_per_step()
     assert "exact" in source
     # The counter knows no LSTM, which is decomposed on a device without values.
-    counted = counted_flops(ours, pictures(0), "meta" if name == "lstm" else "cpu")
+    counted = counted_flops(ours, images(0, 32), "meta" if name == "lstm" else "cpu")
     if name == "lstm":
         counted += 2 * 32 * 128 * 512  # by the state before the first row, which is no weight's
     assert expected == counted
@@ -182,7 +167,7 @@ def forward(name: str, weights: dict[str, np.ndarray], images: np.ndarray) -> np
 @pytest.mark.parametrize("name", NETWORKS)
 def test_networks_are_keras_s_in_torch_and_mlx(name: str) -> None:
     """Outputs as numpy computes them from the same weights; then losses of training steps."""
-    batch, ours = pictures(5), workload(name, dropout=0.0)
+    batch, ours = images(5, 32), workload(name, dropout=0.0)
     weights = {
         key: array.astype(np.float64) + (0.05 if key.endswith("bias") else 0)
         for key, array in ours.initial_weights(1)
@@ -210,7 +195,7 @@ def test_networks_are_keras_s_in_torch_and_mlx(name: str) -> None:
         else:
             assert optimizer.eps == 1e-7
             optimizer.eps = 1e-3
-        found = [stepper.step(pictures(5 + step), NoClock())() for step in range(6)]
+        found = [stepper.step(images(5 + step, 32), NoClock())() for step in range(6)]
         assert found[0] == pytest.approx(first, rel=rounding(PIXELS))
         losses[backend] = found
         if (name, backend) == ("lstm", "torch-cpu"):

@@ -27,31 +27,6 @@ HOSTS = {
     "studio-7": {"ssh": "studio-7"},
     "server-9": {"ssh": "server-9", "folder": "/home/my-study"},
 }
-# Leaves a trace that it runs, and sleeps as long as the file is there.
-SLEEPER = '''\
-"""A workload that waits."""
-
-import time
-from pathlib import Path
-
-from siliconprof.workloads.base import KernelWorkload
-
-
-class Plugin(KernelWorkload):
-    """sleeper"""
-
-    frameworks = ("torch", "mlx")
-    REQUIRED = ("file",)
-    PARAMETERS = {"file": {"type": "string", "description": "what it waits for to vanish"}}
-
-    def measure(self, session):
-        Path(self.parameters["file"] + ".seen").touch()
-        while Path(self.parameters["file"]).exists():
-            session.progress("asleep", 1)
-            time.sleep(0.05)
-        point = {"params": {}, "times": {"step_s": [0.5, 0.5]}, "flops": None, "bytes": None}
-        session.add_point(point | {"memory": session.memory(), "loss": []})
-'''
 
 
 @pytest.fixture(scope="module")
@@ -68,8 +43,8 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     """The collecting side."""
     copy = own_project(tmp_path_factory.mktemp("collect"), shared=False)
     sleeper = copy.path / "workflow" / "siliconprof" / "workloads" / "sleeper.py"
-    sleeper.write_text(SLEEPER, encoding="utf-8")
-    sleeper.with_name("obsolete.py").write_text(SLEEPER, encoding="utf-8")
+    sleeper.write_text(ssh_hosts.SLEEPER, encoding="utf-8")
+    sleeper.with_name("obsolete.py").write_text(ssh_hosts.SLEEPER, encoding="utf-8")
     configure(copy, product=PRODUCT)
     return copy
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 import yaml
-from conftest import NANO, ROOT, Checkout
+from conftest import ROOT, Checkout
 from siliconprof import plugins
 from siliconprof.cells import config, config_docs, matrix
 from siliconprof.hosts import doctor, registry
 from siliconprof.store import record
 from siliconprof.store.experiment import Experiment, Timing
-from synthetic_results import CPU, H200, host_file
+from synthetic_results import CPU, host_of
 
 LINE = re.compile(r"^config: [A-Za-z0-9_.-]+: .+")
 PRODUCT = {"module": "matmul", "shapes": [[1, 8, 8, 8]]}
@@ -226,44 +226,7 @@ def test_a_number_without_a_point_is_a_number() -> None:
     assert "batch_size: is '1e1'; expected" in line
 
 
-SMALL: dict[str, Any] = {"experiment": "x", "host": "desk", "seed": 1, "cpu_threads": 2} | {
-    "devices": ["local"],
-    "backends": ["mlx"],
-    "scenarios": ["auto"],
-    "precisions": ["fp32"],
-    "timing": {"budget_s": 1.0},
-    "datasets": {"d": {"source": "builtin", "vocab_size": 512, "path": None}},
-    "workloads": {
-        "g": NANO | {"dataset": "d", "timing": {"iterations": 3}, "device_kinds": ["cpu"]},
-        "m": {"module": "matmul", "shapes": [[1, 2, 2, 2]], "precisions": ["fp32"]},
-    },
-    "report": {"title": "t"},
-}
-
 # -- the cells that a config makes -------------------------------------------------------------
-
-
-def device(device_id: str, kind: str, backends: list[str], gib: int, vendor: str) -> dict[str, Any]:
-    """A device as a host file has it."""
-    names = dict.fromkeys(("id", "registry_id", "name"), device_id)
-    memory = {"memory_bytes": gib * 2**30}
-    return H200 | names | memory | {"kind": kind, "vendor": vendor, "backends": backends}
-
-
-def host_of(label: str, *devices: dict[str, Any]) -> dict[str, Any]:
-    """A host file made by hand: another computer, as far as the matrix can tell."""
-    backends = {
-        name: {"available": True, "reason": None, "fix": None}
-        | {"devices": [one["id"] for one in devices if name in one["backends"]]}
-        for name in sorted({name for one in devices for name in one["backends"]})
-    }
-    host = host_file(devices) | {"label": label, "backends": backends}
-    return host | {"cpu": host["cpu"] | {"memory_bytes": 64 * 2**30}}
-
-
-def cpu_host(label: str) -> dict[str, Any]:
-    """A computer without an accelerator."""
-    return host_of(label, CPU)
 
 
 def test_what_is_computed_without_instructions_is_measured_in_the_smallest_workload() -> None:
@@ -276,7 +239,7 @@ def test_what_is_computed_without_instructions_is_measured_in_the_smallest_workl
         ({"emulated_workloads": ["a"]}, ["avx2", "avx512_bf16"], {("mlx", "b", "bf16")}),
         ({}, ["avx2"], set()),
     ):
-        host = cpu_host("desk")
+        host = host_of("desk", CPU)
         host["cpu"] = host["cpu"] | {"features": features}
         experiment = config.resolve(named | own)
         cells = matrix.expand(experiment, devices, host).cells
@@ -294,9 +257,9 @@ def test_what_is_computed_without_instructions_is_measured_in_the_smallest_workl
 
 
 def test_a_device_that_no_backend_can_use_is_not_measured() -> None:
-    experiment = config.resolve(SMALL) | {"devices": ["mi300x"]}
+    experiment = config.resolve({"workloads": {"a": PRODUCT}, "devices": ["mi300x"]})
     devices = registry.load(ROOT / "config" / "devices.yaml")
-    expansion = matrix.expand(experiment, devices, cpu_host("desk"))
+    expansion = matrix.expand(experiment, devices, host_of("desk", CPU))
     (missing,) = expansion.not_measured
     assert missing["device"] == "mi300x" and missing["reason"].startswith(
         "not supported: no backend"

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import TINY, until
-from test_incremental import TABLE, named, reconfigure
+from conftest import TABLE, TINY, named, until
 
 pytestmark = pytest.mark.slow
 
@@ -27,7 +26,7 @@ def test_data_that_cannot_be_prepared_cost_their_own_cells(clone, tmp_path):
         config["workloads"] |= {"nano-own": nano | {"dataset": "own"}}
         config["workloads"] |= {"nano-far": nano | {"dataset": "far"}}
 
-    reconfigure(clone, add)
+    clone.reconfigure(add)
     new = {"mlx/nano-own/fp32", "mlx/nano-far/fp32"}
     before = clone.stamps()
     offline = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "hub")}

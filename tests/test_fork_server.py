@@ -1,7 +1,4 @@
-"""Cells are forked from processes that have imported: the same numbers, and no harm when one dies.
-
-The workload that sleeps, and what looks for processes, are those of test_faults.py.
-"""
+"""Cells are forked from processes that have imported: the same numbers, and no harm when one dies."""
 
 from __future__ import annotations
 
@@ -13,40 +10,37 @@ from collections.abc import Iterator
 
 import psutil
 import pytest
-from conftest import Checkout
+from conftest import Checkout, until
+from faulty_cells import (
+    begin_measure,
+    cell,
+    child_asleep,
+    lock_is_free,
+    measure,
+    processes,
+    workers,
+)
 from siliconprof import lifetime
 from siliconprof.measure import child, fork_server
 from siliconprof.session import trial
 from siliconprof.store.record import read
-from test_faults import (
-    begin_measure,
-    cell,
-    child_asleep,
-    flags,
-    lock_is_free,
-    measure,
-    processes,
-    project,  # noqa: F401
-    until,
-    workers,
-)
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="cells are forked on Linux only")
 
 
 @pytest.fixture
-def forking(project: Checkout) -> Iterator[Checkout]:  # noqa: F811
+def forking(faulty: Checkout) -> Iterator[Checkout]:
     """A copy whose cells are forked; its pipeline is a process that sleeps."""
     pipeline = subprocess.Popen(["sleep", "600"])
-    project.environment[fork_server.VARIABLE] = f"siliconprof-{secrets.token_hex(8)}"
-    project.environment[lifetime.PIPELINE_VARIABLE] = str(pipeline.pid)
-    yield project
+    faulty.environment[fork_server.VARIABLE] = f"siliconprof-{secrets.token_hex(8)}"
+    faulty.environment[lifetime.PIPELINE_VARIABLE] = str(pipeline.pid)
+    yield faulty
     pipeline.kill()
     pipeline.wait()
-    until(lambda: not tree(project))
+    until(lambda: not tree(faulty))
 
 
-def tree(project: Checkout) -> list[psutil.Process]:  # noqa: F811
+def tree(project: Checkout) -> list[psutil.Process]:
     """The processes that have imported and fork."""
     measure = {process.pid for process in workers(project)}
     return [p for p in processes(project, fork_server.MODULE) if p.pid not in measure]
@@ -71,7 +65,7 @@ def test_a_fork_measures_what_a_fresh_interpreter_measures(
         assert fork[part] == fresh[part], part
     for part in ("backend", "variables", "python"):
         assert fork["environment"][part] == fresh["environment"][part], part
-    assert not flags(fork) & {"left_processes", "crashed_at_exit"}
+    assert not {f["code"] for f in fork["flags"]} & {"left_processes", "crashed_at_exit"}
     accounts = [made[way]["accounting"] for way in ("fork", "second")]
     assert min(account["open_s"] - account["check_s"] for account in accounts) < 1
     rss = {way: max(s["rss_bytes"] for s in m["samples"]) for way, m in made.items()}

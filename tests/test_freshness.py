@@ -8,13 +8,11 @@ import shutil
 from pathlib import Path
 
 import pytest
-from conftest import TINY, Checkout
+from conftest import TABLE, TINY, Checkout
 from fuzz_inputs import put
 from siliconprof.store import record
 
 pytestmark = pytest.mark.slow
-
-TABLES = "results/tables/cells.csv"
 
 
 def file_of(checkout: Checkout, workload: str) -> Path:
@@ -26,7 +24,7 @@ def file_of(checkout: Checkout, workload: str) -> Path:
 def run(checkout: Checkout, *options: str) -> set[str]:
     """Run up to the tables; workloads whose record is another one then."""
     before = checkout.stamps()
-    checkout.snakemake("measured", TABLES, *options)
+    checkout.snakemake("measured", TABLE, *options)
     after = checkout.stamps()
     return {key.split("/")[3] for key in after if after[key] != before.get(key)}
 
@@ -34,7 +32,7 @@ def run(checkout: Checkout, *options: str) -> set[str]:
 def test_without_snakemakes_notes_records_stand(clone: Checkout) -> None:
     shutil.rmtree(clone.path / ".snakemake")
     assert run(clone) == set()
-    assert "Nothing to be done" in clone.snakemake("-n", TABLES).stdout
+    assert "Nothing to be done" in clone.snakemake("-n", TABLE).stdout
     clone.configure(**put(TINY, ("workloads", "product", "shapes"), [[1, 4, 4, 4]]))
     assert run(clone) == set()
     file_of(clone, "product").unlink()
@@ -53,7 +51,7 @@ def test_what_answers_no_more_is_measured_again_and_an_edit_undone_as_well(clone
     host["packages"]["mlx-lm"] = "0.0.1"
     path.write_text(json.dumps(host))
     old = {name: file_of(clone, name).read_bytes() for name in ("product", "launch", "nano-2")}
-    listed = clone.snakemake("-n", TABLES, "--quiet", "progress").stdout
+    listed = clone.snakemake("-n", TABLE, "--quiet", "progress").stdout
     assert listed.count("output: results/records/desk/") == 4
     assert {name: file_of(clone, name).read_bytes() for name in old} == old
     plan = json.loads(clone.stage("pipeline.cli", "plan", "--json").stdout)

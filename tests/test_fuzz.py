@@ -19,22 +19,35 @@ from typing import Any
 
 import fuzz_inputs as fuzz
 import pytest
+from conftest import NANO
 from siliconprof.cells import config
 from siliconprof.errors import UserError
-from siliconprof.hosts import host_file, registry
+from siliconprof.hosts import host_file as hosts
+from siliconprof.hosts import registry
 from siliconprof.remote import bundle_import
 from siliconprof.store import matrix_file, record, validation
 from synthetic_cells import everything, named
-from synthetic_results import matmul
-from test_bundle import a_host, bundle_of
-from test_config import SMALL as CONFIG
+from synthetic_results import bundle_of, host_file, matmul
 
 SEED = int(os.environ.get("SILICONPROF_FUZZ_SEED", "7"))
 INPUTS = int(os.environ.get("SILICONPROF_FUZZ_INPUTS", "400"))  # for each reader
 HANG_S = 20.0
 RECORDS = everything()
 MEMBER = "records/far/cpu-x/torch-cpu/product/auto/fp32.json"
-BUNDLE = {MEMBER: named(matmul(host="far"), "product"), "hosts/far.json": a_host("far")}
+BUNDLE = {MEMBER: named(matmul(host="far"), "product"), "hosts/far.json": host_file(label="far")}
+CONFIG: dict[str, Any] = {"experiment": "x", "host": "desk", "seed": 1, "cpu_threads": 2} | {
+    "devices": ["local"],
+    "backends": ["mlx"],
+    "scenarios": ["auto"],
+    "precisions": ["fp32"],
+    "timing": {"budget_s": 1.0},
+    "datasets": {"d": {"source": "builtin", "vocab_size": 512, "path": None}},
+    "workloads": {
+        "g": NANO | {"dataset": "d", "timing": {"iterations": 3}, "device_kinds": ["cpu"]},
+        "m": {"module": "matmul", "shapes": [[1, 2, 2, 2]], "precisions": ["fp32"]},
+    },
+    "report": {"title": "t"},
+}
 
 
 def forged(value: Any) -> bytes:
@@ -154,7 +167,7 @@ def test_yaml_that_would_take_the_reader_down(text: Any, why: str, tmp_path: Pat
     ],
 )
 def test_json_that_breaks_what_comes_after(text: Any, why: str, tmp_path: Path) -> None:
-    for read in (record.read, host_file.load, matrix_file.read):
+    for read in (record.read, hosts.load, matrix_file.read):
         assert why in refused(read, tmp_path / "x.json", text)
 
 

@@ -7,26 +7,16 @@ import json
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterable
-from typing import Any
 
 import numpy as np
 import pytest
-from conftest import PRODUCT, TINY, Checkout, own_project
+from conftest import PRODUCT, TABLE, TINY, Checkout, named, own_project
 from siliconprof import __version__, fingerprint, plugins
 from siliconprof.cells import config
 
 pytestmark = pytest.mark.slow
 
-TABLE = "results/tables/cells.csv"
 NO_CELL = "results/records/desk/cpu/mlx/nothing-such/auto/fp32.json"
-
-
-def named(keys: Iterable[str]) -> set[str]:
-    """`backend/workload/precision` of cells."""
-    return {
-        "/".join(part for i, part in enumerate(key.split("/")) if i in (2, 3, 5)) for key in keys
-    }
 
 
 def rerun(clone: Checkout, *arguments: str) -> set[str]:
@@ -34,13 +24,6 @@ def rerun(clone: Checkout, *arguments: str) -> set[str]:
     before = clone.stamps()
     clone.snakemake(*arguments or (TABLE,))
     return named(key for key, stamp in clone.stamps().items() if before.get(key) != stamp)
-
-
-def reconfigure(clone: Checkout, change: Callable[[dict[str, Any]], None]) -> None:
-    """Edit the experiment."""
-    config = json.loads(json.dumps(TINY))
-    change(config)
-    clone.configure(**config)
 
 
 def test_a_second_run_does_nothing_in_a_clone_either(clone):
@@ -121,7 +104,7 @@ def test_a_dry_run_writes_nothing_and_shows_what_is_due(checkout, clone):
         cells = [cells for _, cells in batches]
         assert all(cells) and not set.intersection(*cells), (name, snakefile)
         assert not any("render" in rules for rules, _ in batches), (name, snakefile)
-    reconfigure(clone, lambda config: config["workloads"].pop("nano-2"))
+    clone.reconfigure(lambda config: config["workloads"].pop("nano-2"))
     assert due(clone, TABLE) == ({"experiment", "matrix", "aggregate"}, set())
     clone.environment["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # which may change what the host is
     assert due(clone, TABLE) == ({"experiment", "host", "matrix", "aggregate"}, set())
@@ -225,7 +208,7 @@ def test_new_axes_run_exactly_the_new_cells(clone):
             "backends": ["torch-cpu"],
         }
 
-    reconfigure(clone, grow)
+    clone.reconfigure(grow)
     # Left by torchrun and by a search for a mistake: nothing of it may reach the cells, which
     # would wait for others or train otherwise.
     alien = {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2", "MASTER_ADDR": "192.0.2.1",
@@ -389,7 +372,7 @@ def test_another_config_without_snakemake_s_notes(clone):
     Without them it does not know that the config was another one, so the experiment is forced.
     """
     shutil.rmtree(clone.path / ".snakemake")
-    reconfigure(clone, lambda config: config["workloads"].pop("launch"))
+    clone.reconfigure(lambda config: config["workloads"].pop("launch"))
     assert rerun(clone, "report", "--forcerun", "experiment") == set()
     assert "launch" in (clone.path / "results/tables/outside.csv").read_text()
     for table in ("cells", "points", "steps", "samples"):

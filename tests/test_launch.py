@@ -12,7 +12,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from conftest import QUICK, Checkout, cpu_cell
+from conftest import Checkout, cpu_cell, until
+from faulty_cells import arguments, measure, processes
 from siliconprof import lifetime, plugins
 from siliconprof.backends import _cuda_driver, torch_cuda
 from siliconprof.measure import fork_server
@@ -20,7 +21,6 @@ from siliconprof.probes import interference
 from siliconprof.stats import statistics
 from siliconprof.store.cell import Cell
 from siliconprof.workloads.kernel_launch import PROCESSES
-from test_faults import arguments, measure, processes, until
 
 BEFORE = ("import_s", "context_s", "other_kernel_s")
 
@@ -90,15 +90,7 @@ Plugin"""
 
 def launch_cell(**timing: Any) -> Cell:
     """A cell as `measure` takes it by hand."""
-    return cpu_cell(
-        host="desk",
-        device="cpu",
-        backend="mlx",
-        workload="launch",
-        module="kernel_launch",
-        parameters={"burst": 100, "bursts": 10},
-        timing=QUICK | timing,
-    )
+    return cpu_cell("mlx", "kernel_launch", {"bursts": 10}, workload="launch", timing=timing)
 
 
 def plant(checkout: Checkout, faults: list[str | None]) -> None:

@@ -21,7 +21,7 @@ from siliconprof.memory import memory_model
 from siliconprof.session.trial import Trial
 from siliconprof.store import validation
 from siliconprof.store.cell import Cell
-from test_config import device, host_of
+from synthetic_results import device, host_of
 
 NO_CODE = fingerprint.Fingerprint({})
 

@@ -6,6 +6,7 @@ import csv
 import gc
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
-from conftest import ROOT, Checkout, cpu_cell, defaults, own_project
+from conftest import ROOT, Checkout, can_limit, cpu_cell, defaults, own_project
 from siliconprof import plugins
 from siliconprof.cells import config, plan
 from siliconprof.hosts import cgroups, registry
@@ -24,10 +25,9 @@ from siliconprof.memory.memory_model import Question, decide
 from siliconprof.session import memory_limit
 from siliconprof.store import validation
 from siliconprof.store.cell import Cell
-from test_config import device, host_of
+from synthetic_results import device, host_of
 
 GIB = 2**30
-WORDS = {"name": "words", "source": "builtin", "vocab_size": 300, "max_bytes": 100_000}
 
 
 def parameters(module: str = "gpt2", **own: Any) -> dict[str, Any]:
@@ -36,12 +36,11 @@ def parameters(module: str = "gpt2", **own: Any) -> dict[str, Any]:
     return defaults(module, **usual | own)
 
 
-def cell(**own: Any) -> Cell:
-    """A GPT-2 nano on this machine's CPU, in MLX, as `measure` takes it by hand."""
-    usual = {"host": "desk", "device": "cpu", "backend": "mlx", "workload": "gpt2"}
-    usual |= {"module": "gpt2", "trainer": "plain", "dataset": "words"}
-    whole = usual | {"device_memory_bytes": 8 * GIB, "parameters": parameters(seq_len=64)}
-    return cpu_cell(**(whole | own))
+def cell(backend: str = "mlx", **own: Any) -> Cell:
+    """A GPT-2 nano on this machine's CPU, as `measure` takes it by hand."""
+    usual = {"trainer": "plain", "dataset": "words", "device_memory_bytes": 8 * GIB}
+    usual |= {"parameters": parameters(seq_len=64)}
+    return cpu_cell(backend, "gpt2", **usual | own)
 
 
 # -- what the model says -----------------------------------------------------------------------
@@ -317,10 +316,10 @@ def test_the_papers_experiment_trains_every_row_of_table_4() -> None:
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
+def project(tmp_path_factory: pytest.TempPathFactory, words: Path) -> Checkout:
     """A copy with a small text prepared."""
     copy = own_project(tmp_path_factory.mktemp("memory"), shared=False)
-    copy.stage("datasets.prepare", "--dataset", json.dumps(WORDS), "--output-dir", "words")
+    shutil.copytree(words, copy.path / "words")
     return copy
 
 
@@ -328,11 +327,6 @@ def cgroups_left() -> list[str]:
     """Of processes that have ended; another suite beside this one has its own."""
     found = [f for parent, _ in cgroups.parents() for f in parent.glob(f"{cgroups.PREFIX}*")]
     return [str(f) for f in found if not psutil.pid_exists(int(f.name[len(cgroups.PREFIX) :]))]
-
-
-def can_limit() -> bool:
-    """Whether this user can make a memory cgroup here."""
-    return any(os.access(parent, os.W_OK | os.X_OK) for parent, _ in cgroups.parents())
 
 
 @pytest.mark.slow

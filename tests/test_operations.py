@@ -19,7 +19,7 @@ from siliconprof.measure import cell_line
 from siliconprof.stats import statistics
 from siliconprof.store import record as records
 from siliconprof.workloads._operation import WRONG_ABOVE
-from test_config import cpu_host
+from synthetic_results import CPU, host_of
 
 pytestmark = pytest.mark.slow
 
@@ -46,7 +46,7 @@ EXPERIMENT: dict[str, Any] = {
 def planned(raw: dict[str, Any] = EXPERIMENT) -> dict[tuple[str, str, str], matrix.PlannedCell]:
     """(workload, backend, precision) -> what the matrix makes of a config on a CPU."""
     devices = registry.load(ROOT / "config" / "devices.yaml")
-    host = cpu_host("here")
+    host = host_of("here", CPU)
     cells = matrix.expand(config.resolve(copy.deepcopy(raw)), devices, host).cells
     return {(p.cell.workload, p.cell.backend, p.cell.precision): p for p in cells}
 
@@ -158,16 +158,9 @@ def test_a_product_beside_a_busy_process_is_tried_again_and_marked(
 ) -> None:
     """Both on one core; the terminal holds it against nothing."""
     core = {min(os.sched_getaffinity(0))}
-    own = {"shapes": [[1, 128, 128, 128]], "burst": 0, "search_budget_s": 0}
+    own = {"shapes": [[1, 128, 128, 128]], "burst": 0}
     timing = {"iterations": 5, "max_iterations": 1000, "budget_s": 0.3, "retry_budget_s": 2}
-    cell = cpu_cell(
-        backend=backend,
-        workload="product",
-        module="matmul",
-        device_memory_bytes=8 * 2**30,
-        parameters=own | {"burst_budget_s": 0.1, "search_memory_share": 0.25},
-        timing=FAST | timing,
-    )
+    cell = cpu_cell(backend, "matmul", own, timing=timing | {"retries": 0})
     program = f"import os; os.sched_setaffinity(0, {core}); print(flush=True)\nwhile True: pass"
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as other:
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from conftest import defaults, opened, record_problems
+from measuring import watched
 from siliconprof import plugins
 from siliconprof.analyse import attribution
 from siliconprof.analyse.attribution import EXPLAINED, OVER, PERHAPS, UNEXPLAINED
@@ -19,7 +20,7 @@ from siliconprof.backends import _torch_operators
 from siliconprof.compare import explain
 from siliconprof.errors import UserError
 from siliconprof.pipeline import cli
-from siliconprof.session import inventory, operators
+from siliconprof.session import inventory
 from siliconprof.session.timing import PhaseClock
 from synthetic_results import CPU, flagged, make, table, training
 
@@ -46,18 +47,6 @@ def trained(model: str, name: str = "torch-cpu") -> tuple[Any, PhaseClock, Any]:
     workload = plugins.load("workloads", module)(parameters)
     made = inventory.Training(workload, parameters, name, "fp32", 1)
     return made.stepper, made.clock, made.batch
-
-
-def watched(backend: Any, step: Callable[[], Any], clock: PhaseClock) -> dict[str, Any]:
-    """`operators` of a training's point."""
-    session: Any = SimpleNamespace(
-        backend=backend,
-        cell=SimpleNamespace(timing={}),
-        method={},
-        progress=lambda *_: None,
-        timed=lambda _: None,
-    )
-    return operators.of_step(session, step, clock)["operators"]
 
 
 def looked_at(model: str, name: str = "torch-cpu") -> tuple[dict[str, Any], Any]:

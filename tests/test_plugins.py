@@ -6,7 +6,6 @@ device runs on the CPU backends; the same contract holds on a GPU, where this ho
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import mmap
@@ -20,14 +19,15 @@ import numpy as np
 import pytest
 from conftest import cpu_cell, opened, record_problems
 from measuring import python, session_of
+from models import example, gpt2, images, model, parameters_of, tokens
 from siliconprof import declarations, plugins
 from siliconprof.backends.base import Backend, Unsupported
 from siliconprof.hosts import caches
 from siliconprof.probes import interference
 from siliconprof.probes.base import Probe
 from siliconprof.session import measurement, timing
-from siliconprof.store import model
-from siliconprof.store.cell import AXES, PRECISIONS, Cell
+from siliconprof.store import model as store_model
+from siliconprof.store.cell import AXES, PRECISIONS
 from siliconprof.store.experiment import Workload as Entry
 from siliconprof.trainers.base import Trainer
 from siliconprof.workloads.base import KernelWorkload, TrainingWorkload, Workload
@@ -50,38 +50,6 @@ HEAVY |= {"pydantic"}
 def usable(name: str) -> list[str]:
     """Precisions that a backend does not refuse by name."""
     return [p for p, reason in plugins.load("backends", name).precisions.items() if reason is None]
-
-
-def example(schema: dict[str, Any]) -> Any:
-    """The smallest value that a key takes; its default where it has one."""
-    if "default" in schema:
-        return schema["default"]
-    if "enum" in schema:
-        return schema["enum"][0]
-    kind = schema["type"] if isinstance(schema["type"], str) else schema["type"][0]
-    if kind == "array":
-        return [example(schema["items"])] * schema.get("minItems", 0)
-    return {"integer": schema.get("minimum", 0), "number": 1.0, "string": "x", "boolean": False}[
-        kind
-    ]
-
-
-def parameters_of(name: str, **more: Any) -> dict[str, Any]:
-    """Parameters that a workload takes, as a cell holds them."""
-    plugin = plugins.load("workloads", name)
-    own = {key: example(schema) for key, schema in plugin.PARAMETERS.items()}
-    if name == "matmul":  # its shapes may come from elsewhere, so none are required
-        own["shapes"] = [[1, 8, 8, 8]]
-    if name == "optimizer_sweep":  # whole trainings
-        own |= {"n_layer": 1, "n_embd": 8, "n_head": 1, "seq_len": 8, "batch_size": 2, "steps": 3}
-    return own | {"dataset_vocab_size": 300} | more
-
-
-def cell_of(backend: str, module: str, trainer: str | None = None, **more: Any) -> Cell:
-    """A cell on this machine's CPU, on the one core that a worker has."""
-    usual = {"backend": backend, "workload": module, "module": module, "trainer": trainer}
-    usual |= {"device_memory_bytes": 16 * 2**30, "threads": 1, "parameters": parameters_of(module)}
-    return cpu_cell(**usual | more)
 
 
 # -- every plug-in -----------------------------------------------------------------------------
@@ -204,7 +172,7 @@ def test_a_workload_declares_its_keys_and_its_numbers(name: str) -> None:
     assert not plugin.PARAMETERS.keys() & Entry.model_fields.keys()
     for key, schema in plugin.PARAMETERS.items():
         assert schema["description"].strip(), key
-        assert model.problems(model.type_of(schema), example(schema)) == [], key
+        assert store_model.problems(store_model.type_of(schema), example(schema)) == [], key
     assert any(parameter.identifies for parameter in plugin.POINT.values())
     assert all(
         p.type in ("integer", "number", "string", "boolean") and p.label
@@ -267,7 +235,8 @@ def test_kernels_give_points_that_a_record_takes(
     monkeypatch.setattr(caches, "last_level_bytes", lambda: (2**20, "of the test"))
     plugin = plugins.load("workloads", name)
     reads = any(text.startswith("dataset:") for text in plugin.problems(parameters_of(name), None))
-    session = session_of(cell_of(backend, name, dataset=str(words) if reads else None))
+    own = {"threads": 1, "dataset": str(words) if reads else None}  # a worker has one core
+    session = session_of(cpu_cell(backend, name, parameters_of(name), **own))
     began = time.perf_counter()
     try:
         session.workload.measure(session)
@@ -287,24 +256,10 @@ def test_kernels_give_points_that_a_record_takes(
 # -- GPT-2 -------------------------------------------------------------------------------------
 
 
-def gpt2(size: str, **more: Any) -> Any:
-    """A GPT-2 workload as a cell has it."""
-    chosen = {"size": size, "batch_size": 2, "seq_len": 32, "dataset_vocab_size": 512} | more
-    return plugins.load("workloads", "gpt2")(parameters_of("gpt2", **chosen))
-
-
 class NoClock(conftest.NoClock):
     """The clock of a step that nobody times; split, so that a lazy framework computes in parts."""
 
     split = True
-
-
-def tokens(seed: int, rows: int = 2, columns: int = 32) -> dict[str, np.ndarray]:
-    """A batch of random token ids, int32 of shape (rows, columns), as GPT-2 takes it."""
-    drawn = np.random.default_rng(seed).integers(0, 512, (rows, columns), dtype=np.int32)
-    labels = drawn.copy()
-    labels[:, 0] = -100
-    return {"input_ids": drawn, "labels": labels}
 
 
 @pytest.mark.slow
@@ -323,7 +278,7 @@ def test_a_stepper_marks_every_phase_in_order(name: str) -> None:
         found = {}
         for split in (True, False):
             clock = Recorder(split)
-            workload = gpt2("nano")
+            workload = gpt2()
             workload.max_gradient_norm = lambda clips=clips: 0.1 if clips else None
             stepper = opened(name, precision).stepper(workload, 5)
             stepper.step(tokens(3), clock)
@@ -352,13 +307,13 @@ def test_a_training_goes_on_from_a_checkpoint(name: str, tmp_path: Path) -> None
 
     path = tmp_path / "saved.safetensors"
     for precision in ("fp32", "amp-fp16") if "amp-fp16" in usable(name) else ("fp32",):
-        one = opened(name, precision).stepper(gpt2("nano", learning_rate=0.003), 5)
+        one = opened(name, precision).stepper(gpt2(learning_rate=0.003), 5)
         three(one, 0)
         one.save(path)
         seen = one.evaluate(tokens(9))
         assert seen == one.evaluate(tokens(9)) and one.outputs(tokens(9)).dtype == np.float32
         expected = three(one, 3)
-        other = opened(name, precision).stepper(gpt2("nano", learning_rate=0.003), 6)
+        other = opened(name, precision).stepper(gpt2(learning_rate=0.003), 6)
         other.load(path)
         assert other.steps == 3
         assert other.evaluate(tokens(9)) == pytest.approx(seen, rel=1e-5)
@@ -368,7 +323,7 @@ def test_a_training_goes_on_from_a_checkpoint(name: str, tmp_path: Path) -> None
 @pytest.mark.parametrize("name", CPU_BACKENDS)
 def test_dropout_is_of_training_alone(name: str) -> None:
     """Losses differ from step to step though nothing is learnt, alike for a seed; evaluations agree."""
-    workload = mlp()
+    workload = model("mlp", dropout=0.5)
     workload.learning_rate_at = lambda step: 0.0
     for framework in ("torch", "mlx"):  # such as weights that come from the hub
         build = getattr(workload, f"{framework}_model")
@@ -381,30 +336,6 @@ def test_dropout_is_of_training_alone(name: str) -> None:
     assert stepper.evaluate(batch) == stepper.evaluate(batch)
     afterwards = [stepper.step(batch, NoClock())() for _ in range(2)]
     assert len({*losses[1], *afterwards}) == 5
-
-
-def mlp() -> Any:
-    """A small network with dropout as a cell has it."""
-    return plugins.load("workloads", "mlp")(parameters_of("mlp", dropout=0.5))
-
-
-def images() -> dict[str, np.ndarray]:
-    """A batch of random images, float32 of shape (8, 28, 28), with labels, as those take it."""
-    drawn = np.random.default_rng(0)
-    labels = drawn.integers(0, 10, 8).astype(np.int32)
-    return {"images": drawn.random((8, 28, 28), dtype=np.float32), "labels": labels}
-
-
-@pytest.fixture
-def words(tmp_path: Path) -> Path:
-    """Prepared tokens, as `prepare` leaves them."""
-    drawn = np.random.default_rng(0).integers(0, 300, 20_000).astype("<u2")
-    np.save(tmp_path / "tokens.npy", drawn)
-    sha256 = hashlib.sha256(drawn.tobytes()).hexdigest()
-    facts = {"name": "words", "kind": "text", "vocab_size": 300}
-    facts |= {"tokens_sha256": sha256, "sha256": sha256}
-    (tmp_path / "dataset.json").write_text(json.dumps(facts), encoding="utf-8")
-    return tmp_path
 
 
 # -- probes ------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from time import perf_counter
 from typing import Any
 
 import pytest
+from models import SMOLLM2
 from siliconprof import plugins
 from siliconprof.backends.base import Operator
 from siliconprof.compare import predict
@@ -20,7 +21,6 @@ from siliconprof.session import inventory
 from siliconprof.session.inventory import Training
 from siliconprof.workloads import gpt2
 from synthetic_results import H200, command, flagged, make, table, training
-from test_causal_lm import SMOLLM2
 
 LAUNCH_S, S_PER_BYTE, S_PER_FLOP = 2e-6, 3e-10, 5e-12  # of a call
 FRAMEWORK_S = 1e-6  # beside a call

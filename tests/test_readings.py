@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from conftest import ROOT, Checkout, opened, until
+from fake_sensors import Mac, Nvidia, Sampled, by_name, plan
 from siliconprof.errors import UserError
 from siliconprof.hosts import doctor, environment, host_file, machine, remedies
 from siliconprof.hosts.sensors import apple, linux
@@ -22,13 +23,11 @@ from siliconprof.probes import clocks, interference, page_faults
 from siliconprof.session import alone, sampler, thread_time
 from siliconprof.session.energy import EnergyMeter
 from siliconprof.session.sampler import Sampler
-from test_probes import Mac, Nvidia, Sampled, by_name, gpu, hasty, libraries, mac, plan
 
 sys.path.insert(0, str(Path(__file__).parent / "simulated"))
 import unreadable  # noqa: E402
 from host import GPT2, TIMING, m2, measured, this_host  # noqa: E402
 
-FIXTURES = (gpu, hasty, libraries, mac)  # of test_probes.py
 Figures = dict[str, Any]
 # What raises -> what that costs, as beginnings of names; what another reading gives costs nothing.
 COSTS: dict[str, tuple[str, ...]] = {

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import NANO, PRODUCT, TINY, Checkout
+from conftest import NANO, PRODUCT, TABLE, TINY, Checkout
 from siliconprof.store import record
 
 CONFIG = TINY | {"backends": ["mlx"], "workloads": {"product": PRODUCT, "one": NANO}}
-CELLS = "results/tables/cells.csv"
 
 
 def records(checkout: Checkout, folder: str, workload: str) -> list[Path]:
@@ -54,7 +53,7 @@ def test_a_disturbed_training_is_measured_once_more(checkout: Checkout) -> None:
     """The tables show the second record, and the next run has nothing to do; a product stays."""
     disturb(checkout, cells=2, now=0.0)
     checkout.configure(**CONFIG, retry_contended_s=600)
-    checkout.snakemake(CELLS)
+    checkout.snakemake(TABLE)
     (product,) = records(checkout, "history", "product")
     assert contended(json.loads(product.read_text()))
     (path,) = records(checkout, "records", "one")
@@ -63,8 +62,8 @@ def test_a_disturbed_training_is_measured_once_more(checkout: Checkout) -> None:
     (first,) = (one for one in made if "instead_of" not in one["method"])
     assert second["method"]["instead_of"] == first["sha256"] and len(made) == 2
     assert contended(first) and not contended(second)
-    assert second["started_at"] in (checkout.path / CELLS).read_text(encoding="utf-8")
-    assert "Nothing to be done" in checkout.snakemake(CELLS).stderr
+    assert second["started_at"] in (checkout.path / TABLE).read_text(encoding="utf-8")
+    assert "Nothing to be done" in checkout.snakemake(TABLE).stderr
 
 
 @pytest.mark.slow

@@ -9,9 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import opened, rounding
-from test_plugins import gpt2, tokens
-from test_transformer_lm import lm, words
-from test_whisper import noise, tensors, whisper
+from models import gpt2, lm, noise, tensors, tokens, whisper, words
 
 Found = tuple[float, dict[str, np.ndarray]]
 
@@ -48,7 +46,7 @@ def in_mlx(workload: Any, batch: dict[str, np.ndarray], theirs: dict[str, Any]) 
 @pytest.mark.parametrize(
     ("workload", "batch"),
     [
-        (gpt2("nano"), tokens(11)),
+        (gpt2(), tokens(11)),
         (whisper(clip_seconds=1), None),
         (whisper(clip_seconds=3), None),
         (lm(), None),
@@ -73,7 +71,7 @@ def test_a_model_is_the_same_in_torch_and_mlx(workload: Any, batch: Any) -> None
         assert np.linalg.norm(value - expected[name]) <= within * max(scale, 1e-2), name
 
 
-@pytest.mark.parametrize("workload", [gpt2("nano", lora_rank=4), whisper(clip_seconds=1)])
+@pytest.mark.parametrize("workload", [gpt2(lora_rank=4), whisper(clip_seconds=1)])
 def test_a_model_that_nobody_else_initialises_is_the_same(
     workload: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,15 +10,13 @@ import json
 import math
 import os
 import random
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import QUICK, cpu_cell, defaults
-from measuring import by_hand, own_environment
+from conftest import cpu_cell
+from measuring import by_hand
 from siliconprof.measure import scratch
 from siliconprof.session import known_work, measurement, self_checks, session, timing
 from siliconprof.session.session import Session
@@ -34,9 +32,8 @@ CHECKS |= {"work"}
 
 def product(backend: str, **more: Any) -> Cell:
     """A small product on one core: another process beside it does not stop half of the threads."""
-    own = defaults("matmul", shapes=[[1, 32, 32, 32]], burst=0)
-    usual = {"backend": backend, "workload": "product", "module": "matmul", "threads": 1}
-    return cpu_cell(**usual | {"device_memory_bytes": 8 * 2**30, "parameters": own} | more)
+    own = {"shapes": [[1, 32, 32, 32]], "burst": 0}
+    return cpu_cell(backend, "matmul", own, **{"workload": "product", "threads": 1} | more)
 
 
 def measure(folder: Path, cell: Cell, fault: str = "", run: str = "") -> dict[str, Any]:
@@ -288,25 +285,12 @@ TorchStepper.__init__ = init
 }
 
 
-@pytest.fixture(scope="module")
-def words(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small text, prepared."""
-    folder = tmp_path_factory.mktemp("data") / "words"
-    spec = {"name": "words", "kind": "text", "source": "builtin", "vocab_size": 300}
-    spec |= {"max_bytes": 20000}
-    command = [sys.executable, "-m", "siliconprof.datasets.prepare", "--dataset", json.dumps(spec)]
-    command += ["--output-dir", str(folder)]
-    subprocess.run(command, check=True, env=own_environment(), capture_output=True)
-    return folder
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_step_that_does_not_train_is_caught(backend: str, words: Path, tmp_path: Path) -> None:
     """Where no weight changes there is no record of a speed; where some do not, they are named."""
-    own = defaults("gpt2", size="nano", batch_size=2, seq_len=16, dataset_vocab_size=300)
-    fields = {"trainer": "plain", "dataset": str(words), "parameters": own, "timing": QUICK}
-    cell = cpu_cell(backend=backend, workload="nano", module="gpt2", **fields)
+    own = {"size": "nano", "batch_size": 2, "seq_len": 16, "dataset_vocab_size": 300}
+    cell = cpu_cell(backend, "gpt2", own, trainer="plain", dataset=str(words))
     fault = NO_GRADIENT[backend]
     made = measure(tmp_path / "none", cell, fault.format(left=""))
     assert made["status"] == "failed" and "changes none of the weights" in made["reason"]
@@ -347,7 +331,7 @@ def test_a_planted_drift_is_measured_again_and_flagged(tmp_path: Path) -> None:
         "    right(self, value)\n"
         "Plugin.evaluate = evaluate\n"
     )
-    made = measure(tmp_path, product("mlx", timing=QUICK | REPEATS), fault)
+    made = measure(tmp_path, product("mlx", timing=REPEATS), fault)
     (point,) = made["points"]
     assert "drift" in codes(made)
     assert made["checks"]["drift"]["verdict"] == "failed"

@@ -16,12 +16,12 @@ from statistics import median
 from typing import Any
 
 import pytest
-from conftest import Checkout
+from conftest import Checkout, cpu_cell
+from models import parameters_of
 from siliconprof.errors import UserError
 from siliconprof.hosts import detect
 from siliconprof.session import timing
 from siliconprof.store import record as store
-from test_plugins import cell_of, parameters_of
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE / "simulated"))
@@ -29,9 +29,9 @@ from device import H200, KERNEL_S  # noqa: E402
 from host import ACCEPT, GPT2, RECOMMENDED_BYTES, TIMING, h200, m2, measured, record  # noqa: E402
 
 pytestmark = pytest.mark.campaign
-# test_plugins.py: what it asks of every backend but for two kernels whose simulated seconds are many,
-# and that a training is the same as on the CPU; and all of checks.py.
-SELECTED = "torch-cuda and not copy and not bandwidth or does_the_same_training or simulated_card"
+# Of test_plugins.py what it asks of every backend but for two kernels whose simulated seconds are many;
+# and all of checks.py.
+SELECTED = "torch-cuda and not copy and not bandwidth or simulated_card"
 
 
 @pytest.fixture(scope="module")
@@ -240,7 +240,7 @@ def python(arguments: list[str], environment: dict[str, str]) -> str:
 def test_the_contract_of_backends_holds_on_a_simulated_gpu(
     card: dict[str, str], tmp_path: Path
 ) -> None:
-    """What test_plugins.py asks of every backend, and the same training as on the CPU."""
+    """What test_plugins.py asks of every backend, and what torch-cuda makes of the card."""
     command = ["-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "-k", SELECTED]
     command += [f"--basetemp={tmp_path / 't'}", str(HERE / "test_plugins.py")]
     said = python([*command, str(HERE / "simulated" / "checks.py")], card)
@@ -280,7 +280,7 @@ def test_a_gpu_that_is_lost_is_one_line(
     monkeypatch.setenv(ACCEPT, "1")
     own = parameters_of("transformer_grid", n_layer=[1, 2], n_embd=[32], seq_len=[16])
     gpu = {"device_kind": "gpu", "device_memory_bytes": H200.memory_bytes, "timing": TIMING}
-    cell = cell_of("torch-cuda", "transformer_grid", parameters=own, **gpu)
+    cell = cpu_cell("torch-cuda", "transformer_grid", own, threads=1, **gpu)
     spec = json.loads(card["SILICONPROF_SIMULATED"]) | {"lost_after": 600}
     lost = {"SILICONPROF_SIMULATED": json.dumps(spec), "SILICONPROF_LOCK_FILE": "host.lock"}
     command = ["-m", "siliconprof.measure", "--cell", cell.to_json(), "--output", "record.json"]

@@ -16,7 +16,6 @@ import conftest
 import pytest
 import ssh_hosts
 from conftest import PRODUCT, QUICK, Checkout, copy_project
-from test_collect import SLEEPER
 
 until = partial(conftest.until, seconds=300)
 NAMES = {"studio": "studio-7", "server": "server-9"}  # label -> host; the profile has these labels
@@ -37,7 +36,9 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 def project(network: Any, tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     """A checkout with two cells for each host, in a folder that all of them see."""
     copy = copy_project(tmp_path_factory.mktemp("shared") / "project")
-    (copy.path / "workflow/siliconprof/workloads/sleeper.py").write_text(SLEEPER, encoding="utf-8")
+    (copy.path / "workflow/siliconprof/workloads/sleeper.py").write_text(
+        ssh_hosts.SLEEPER, encoding="utf-8"
+    )
     common = {"device_kinds": ["cpu"], "backends": ["mlx"], "precisions": ["fp32"]}
     copy.configure(
         timing=QUICK | {"time_limit_s": 600},

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import math
 import os
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
-from conftest import QUICK, Checkout, NoClock, cpu_cell, own_project, rounding
+from conftest import Checkout, NoClock, cpu_cell, own_project, rounding
 from measuring import session_of
 from siliconprof import plugins
 from siliconprof.measure import fork_server
@@ -39,12 +40,10 @@ DATA = "results/data/words"
 
 
 @pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
+def project(tmp_path_factory: pytest.TempPathFactory, words: Path) -> Checkout:
     """A copy of the project with a text data set, prepared."""
     copy = own_project(tmp_path_factory.mktemp("run"))
-    dataset = {"name": "words", "kind": "text", "source": "builtin", "max_bytes": 60_000}
-    dataset |= {"vocab_size": VOCABULARY}
-    copy.stage("datasets.prepare", "--dataset", json.dumps(dataset), "--output-dir", DATA)
+    shutil.copytree(words, copy.path / DATA)
     return copy
 
 
@@ -53,16 +52,15 @@ def cell(
 ) -> Cell:
     """A cell on this machine's CPU."""
     return cpu_cell(
-        backend=backend,
+        backend,
+        module,
+        parameters | {"dataset_vocab_size": VOCABULARY},
         workload=name,
-        module=module,
         trainer="training_run" if module == "transformer_lm" else None,
-        device_memory_bytes=2**34,
         threads=1,
         seed=3,
         dataset=DATA,
-        parameters=parameters | {"dataset_vocab_size": VOCABULARY},
-        timing=QUICK | {"energy_window_s": 0},
+        timing={"energy_window_s": 0},
     )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import QUICK, cpu_cell
+from conftest import cpu_cell
 from measuring import by_hand
 from siliconprof import plugins
 from siliconprof.session.trial import Trial
@@ -21,15 +21,9 @@ SMALL = {"n_layer": [1, 2], "n_embd": [16], "n_head": [2], "seq_len": [16], "voc
 
 def cell(backend: str, timing: Mapping[str, Any] | None = None, **parameters: Any) -> Cell:
     """A grid of 1 and 2 layers, each at batches of 1 and 2, on this machine's CPU."""
-    return cpu_cell(
-        backend=backend,
-        workload="grid",
-        module="transformer_grid",
-        device_memory_bytes=10**13,
-        threads=1,  # two wait for each other on a busy host
-        parameters=SMALL | {"batch_size": [1, 2], "min_run_time_s": 0.01} | parameters,
-        timing={**QUICK, **(timing or {})},
-    )
+    own = SMALL | {"batch_size": [1, 2], "min_run_time_s": 0.01} | parameters
+    # Two threads wait for each other on a busy host.
+    return cpu_cell(backend, "transformer_grid", own, threads=1, timing=timing or {})
 
 
 def by_size(made: Mapping[str, Any]) -> dict[tuple[int, int], dict[str, Any]]:

@@ -7,24 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from models import lm, words
 from siliconprof.datasets import prepared
 from siliconprof.datasets.token_data import TokenData
 from siliconprof.memory import footprint
-from siliconprof.workloads import transformer_lm
-
-SMALL = {"n_layer": 3, "n_embd": 24, "n_head": 3, "d_ff": 40, "seq_len": 17, "vocab_size": 50}
-
-
-def lm(**own: Any) -> Any:
-    """A workload of the small size, or another."""
-    return transformer_lm.Plugin({"batch_size": 4, **SMALL, **own})
-
-
-def words(n_tokens: int = 2000, vocab_size: int = 50) -> TokenData:
-    """Numbered tokens: a token's neighbour is known from it."""
-    tokens = (np.arange(n_tokens) % vocab_size).astype(np.uint16)
-    return TokenData(tokens, "sha", vocab_size, "words")
-
 
 # -- one model ---------------------------------------------------------------------------------
 

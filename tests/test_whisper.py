@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import QUICK, Checkout, NoClock, defaults, own_project, rounding
+from conftest import QUICK, Checkout, NoClock, own_project, rounding
+from models import noise, tensors, whisper
 from siliconprof import plugins
 from siliconprof.datasets import data_folder
 
@@ -25,37 +26,6 @@ NANO = {
     "dataset": "talk",
     "probes": [],
 }
-
-
-def whisper(size: str = "nano", clip_seconds: int = 2, **more: Any) -> Any:
-    """A Whisper workload as a cell has it."""
-    data = {"dataset_vocab_size": 300, "dataset_clip_seconds": clip_seconds, "dataset_n_mels": 80}
-    own = data | {"size": size, "batch_size": 2} | more
-    return plugins.load("workloads", "whisper")(defaults("whisper", **own))
-
-
-def noise(workload: Any, seed: int = 0) -> dict[str, Any]:
-    """A batch that no data set would have; rows differ in their number of labels."""
-    generator = np.random.default_rng(seed)
-    shape = (workload.batch_size, workload.target_len)
-    tokens, labels = generator.integers(0, workload.vocab_size, (2, *shape), dtype=np.int32)
-    labels[0, 7:] = -100
-    features = (workload.batch_size, workload.n_mels, 2 * workload.source_len)
-    return {
-        "input_features": generator.standard_normal(features, dtype=np.float32),
-        "decoder_input_ids": tokens,
-        "labels": labels,
-    }
-
-
-def tensors(batch: dict[str, Any]) -> dict[str, Any]:
-    """A batch as torch's tensors, integers as int64."""
-    import torch
-
-    return {
-        name: torch.from_numpy(array if array.dtype.kind == "f" else array.astype(np.int64))
-        for name, array in batch.items()
-    }
 
 
 # -- the same model ------------------------------------------------------------------------------

@@ -13,6 +13,8 @@ import pytest
 import torch
 from conftest import cpu_cell
 from device import H200, KERNEL_S
+from measuring import watched
+from models import gpt2, tokens
 from nvidia import UUID
 from siliconprof import words
 from siliconprof.analyse import step_parts
@@ -24,8 +26,6 @@ from siliconprof.session.timing import PhaseClock, call_s
 from siliconprof.store import model
 from siliconprof.store.point import Point
 from siliconprof.trainers.base import StepSchedule
-from test_operators import watched
-from test_plugins import gpt2, tokens
 
 MIB = 2**20
 
@@ -68,9 +68,8 @@ def test_simulated_card_has_no_autotuning_in_the_peak_of_a_compiled_step() -> No
     """Nor in what is reserved: the peak begins anew with every step that may compile."""
     backend, graphs = opened(), [0]
     timing = {"warmup_iterations": 1, "iterations": 1, "budget_s": 0, "energy_window_s": 0}
-    names = {"backend": "torch-cuda", "workload": "gpt2-nano-plain", "module": "gpt2"}
-    cell = cpu_cell(**names, timing=timing)
-    session = Session(cell, backend, gpt2("nano"), lambda _: None)
+    cell = cpu_cell("torch-cuda", "gpt2", timing=timing)
+    session = Session(cell, backend, gpt2(), lambda _: None)
     schedule = StepSchedule(session, lambda: Compilation(graphs[0], 0, 0))
     before, steps_bytes = torch.cuda.memory_reserved(), []
     while kind := schedule.next_kind():
@@ -175,7 +174,7 @@ def test_simulated_card_says_which_attention_it_has_and_what_compiling_needs(
 def test_simulated_card_counts_what_a_step_launches_on_it() -> None:
     """AdamW's counts of steps, which lie in the host's memory, are no work of the card."""
     backend = opened()
-    stepper, clock, batch = backend.stepper(gpt2("nano"), 5), PhaseClock(backend), tokens(1)
+    stepper, clock, batch = backend.stepper(gpt2(), 5), PhaseClock(backend), tokens(1)
     clock.split = False
     stepper.step(batch, clock)
     before = gpu().kernels
@@ -191,7 +190,7 @@ def test_simulated_card_is_told_by_operator(bound_by: str, monkeypatch: pytest.M
     card = replace(H200, flop_rates=rates, bytes_rate=H200.bytes_rate * faster)
     monkeypatch.setattr(gpu(), "card", card)
     backend = opened()
-    stepper, clock, batch = backend.stepper(gpt2("nano"), 5), PhaseClock(backend), tokens(1)
+    stepper, clock, batch = backend.stepper(gpt2(), 5), PhaseClock(backend), tokens(1)
     stepper.step(batch, clock)
     taken = []
     for _ in range(5):

@@ -15,6 +15,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import conftest  # noqa: E402
+import models  # noqa: E402
 import pytest  # noqa: E402
 import sitecustomize  # noqa: E402
 import test_plugins as contract  # noqa: E402
@@ -129,7 +130,7 @@ class Evaluated(contract.NoClock):
 def what_an_mlx_step_computes() -> None:
     """Each phase of a split step computes its own; a whole one computes all at its end."""
     backend = opened("mlx")
-    workload = contract.gpt2("nano", learning_rate=0.003)
+    workload = models.gpt2(learning_rate=0.003)
     workload.max_gradient_norm = lambda: 0.1
     stepper = backend.stepper(workload, 5)
     for split, expected in (
@@ -137,7 +138,7 @@ def what_an_mlx_step_computes() -> None:
         (False, {"optimizer_s"}),
     ):
         clock = Evaluated(backend, split)
-        stepper.step(contract.tokens(3), clock)()
+        stepper.step(models.tokens(3), clock)()
         assert clock.phases == expected
 
 
@@ -150,8 +151,8 @@ def main(name: str, folder: str) -> None:
     waiting_counts(name)
     what_only_a_gpu_has(name)
     if name == "torch-mps":  # test_operators.py has MLX's, which are the same on a CPU
-        operators_are_told(contract.gpt2("nano"), contract.tokens(3))
-        operators_are_told(contract.mlp(), contract.images())
+        operators_are_told(models.gpt2(), models.tokens(3))
+        operators_are_told(models.model("mlp", dropout=0.5), models.images())
     else:
         what_an_mlx_step_computes()
 
