@@ -263,9 +263,12 @@ def rounding(terms: int, steps: int = 1) -> float:
 
 
 class NoClock:
-    """The clock of a step that nobody times."""
+    """The clock of a step that nobody times; split, a lazy framework computes it in parts."""
 
-    split, waits = False, True
+    waits = True
+
+    def __init__(self, split: bool = False) -> None:
+        self.split = split
 
     def edge(self, phase: str) -> None:
         """A phase ends."""

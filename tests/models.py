@@ -106,3 +106,22 @@ def words(n_tokens: int = 2000, vocab_size: int = 50) -> TokenData:
     """Numbered tokens: a token's neighbour is known from it."""
     tokens = (np.arange(n_tokens) % vocab_size).astype(np.uint16)
     return TokenData(tokens, "sha", vocab_size, "words")
+
+
+def kept_in_torch(backend: Any, workload: Any, batch: dict[str, np.ndarray]) -> int:
+    """Bytes of all storages that autograd saves, weights left out."""
+    import torch
+
+    stepper = backend.stepper(workload, 0)
+    on_device = backend.on_device(batch)
+    weights = {p.untyped_storage().data_ptr() for p in stepper.model.parameters()}
+    saved: dict[int, Any] = {}
+
+    def pack(tensor: Any) -> Any:
+        if tensor.untyped_storage().data_ptr() not in weights:
+            saved[tensor.untyped_storage().data_ptr()] = tensor  # kept alive: no address twice
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor), backend.autocast():
+        stepper.loss(stepper.model, on_device)
+    return sum(tensor.untyped_storage().nbytes() for tensor in saved.values())

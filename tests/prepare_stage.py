@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import subprocess
@@ -90,10 +91,32 @@ def objection(dataset: dict[str, Any], output: Path) -> str:
 LFS_POINTER = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'a' * 64}\nsize 123\n"
 
 
-def write_parquet(path: Path, **columns: list[Any]) -> None:
-    """A parquet file as the hub holds it."""
+def parquet(**columns: list[Any]) -> bytes:
+    """A parquet file."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    stream = io.BytesIO()
+    pq.write_table(pa.table(columns), stream)
+    return stream.getvalue()
+
+
+def write_parquet(path: Path, **columns: list[Any]) -> None:
+    """One as the hub holds it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.table(columns), path)
+    path.write_bytes(parquet(**columns))
+
+
+def png(image: np.ndarray) -> bytes:
+    """A picture as a file."""
+    from PIL import Image
+
+    stream = io.BytesIO()
+    Image.fromarray(image).save(stream, "PNG")
+    return stream.getvalue()
+
+
+def idx(array: np.ndarray) -> bytes:
+    """An IDX file of unsigned bytes, as yann.lecun.com/exdb/mnist describes it."""
+    header = bytes((0, 0, 8, array.ndim)) + b"".join(n.to_bytes(4, "big") for n in array.shape)
+    return header + array.tobytes()

@@ -12,10 +12,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from conftest import ROOT, NoClock, cpu_cell, defaults, opened, own_project
-from models import SMOLLM2, tokens
+from models import SMOLLM2, kept_in_torch, tokens
 from siliconprof import plugins, words
 from siliconprof.cells import config, matrix, model_file
 from siliconprof.datasets.model_facts import ModelFacts
@@ -114,25 +113,6 @@ def test_what_torch_keeps_is_counted_without_memory(
     predicted = sum(estimator.saved_bytes(stage) for stage in workload.stages(estimator))
     within = 0.25 if workload.facts.n_experts else 0.01  # of a mixture by formula
     assert predicted == pytest.approx(kept_in_torch(backend, workload, tokens(3, 4)), rel=within)
-
-
-def kept_in_torch(backend: Any, workload: Any, batch: dict[str, np.ndarray]) -> int:
-    """Bytes of all storages that autograd saves, weights left out."""
-    import torch
-
-    stepper = backend.stepper(workload, 0)
-    on_device = backend.on_device(batch)
-    weights = {p.untyped_storage().data_ptr() for p in stepper.model.parameters()}
-    saved: dict[int, Any] = {}
-
-    def pack(tensor: Any) -> Any:
-        if tensor.untyped_storage().data_ptr() not in weights:
-            saved[tensor.untyped_storage().data_ptr()] = tensor  # kept alive: no address twice
-        return tensor
-
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor), backend.autocast():
-        stepper.loss(stepper.model, on_device)
-    return sum(tensor.untyped_storage().nbytes() for tensor in saved.values())
 
 
 @pytest.mark.parametrize("kind", DENSE)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -206,17 +205,6 @@ def test_networks_are_keras_s_in_torch_and_mlx(name: str) -> None:
 
 
 # -- epochs --------------------------------------------------------------------------------------
-
-
-def test_every_epoch_has_every_image_in_another_order() -> None:
-    data = garments(100, 10, 10)
-    batches = list(islice(workload("mlp").batches(data, 0), 8))
-    assert [len(batch["labels"]) for batch in batches] == [32, 32, 32, 4] * 2
-    both = [np.concatenate([b["images"] for b in batches[at : at + 4]]) for at in (0, 4)]
-    whole = next(data.part_batches("train", 100))["images"]
-    keys = [sorted(image.tobytes() for image in images) for images in (*both, whole)]
-    assert keys[0] == keys[1] == keys[2]
-    assert not np.array_equal(both[0], both[1])
 
 
 @pytest.fixture(scope="module")

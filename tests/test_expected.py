@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from siliconprof.analyse import ceilings
+from siliconprof.analyse import ceilings, step_work
 from siliconprof.stats import line_fit
 from siliconprof.workloads import transformer_lm
 from synthetic_cells import bandwidth, fastest, grid
@@ -72,8 +72,7 @@ def steps(shape: Mapping[str, int], fixed_s: float, per_sample_s: float) -> list
     return [point(shape, b, fixed_s + per_sample_s * b) for b in (1, 4, 16)]
 
 
-LAUNCHES = 397  # of two layers in torch on a CPU
-FEW = LAUNCHES * 2e-6
+FEW = 2e-6 * step_work.launches("torch-cpu", 2, "fp32", False)
 # Of the large shape: what its step moves at least, all but what the cache of 32 MiB holds.
 MOVED_S = 3.8e9 / MEMORY
 VERDICTS: list[tuple[list[Any], dict[str, Any], str]] = [

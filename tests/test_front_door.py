@@ -27,7 +27,6 @@ from synthetic_results import Page, command
 FILES = {
     "broken.yaml": ("a: 1\nb: [1, 2\nc: 3\n", "line 3, column 2: not YAML"),
     "list.yaml": ("- 1\n", "is empty or no mapping"),
-    "empty.yaml": ("", "is empty or no mapping"),
     "control.yaml": ("a: \x1b[2J\n", "not YAML"),
     "escape.yaml": (
         'report: {title: "a \\e[2J b"}\n',
@@ -39,7 +38,6 @@ FILES = {
     ),
     "huge.yaml": (f"seed: {10**400}\n", "seed: "),
     "backend.yaml": ("backends: [torch-cup]\n", "did you mean 'torch-cpu'?"),
-    "scenario.yaml": ("scenarios: [offlaod]\n", "did you mean 'offload'?"),
     "host.yaml": ("host: a/b\n", "host: is 'a/b'"),
     "device.yaml": ("devices: [rtx-4900]\n", "did you mean 'rtx-4090'?"),
     "cluster.yaml": ("cluster: {hall: {device: h20}}\n", "did you mean 'h200'?"),

@@ -129,10 +129,10 @@ def test_an_operator_is_that_of_the_module_which_called_for_it() -> None:
     assert attention in of["forward_s", "transformer.h.*.attn"]
     assert f"{attention}_backward" in of["backward_s", "transformer.h.*.attn"]
     assert {role for phase, role in of if phase == "optimizer_s"} == {"optimizer"}
-    outside = [(phase, kinds) for (phase, role), kinds in of.items() if role.startswith("outside")]
-    assert outside == [("data_s", {"aten::_to_copy"}), ("backward_s", {"aten::ones_like"})]
+    outside = {phase for phase, role in of if role.startswith("outside")}
+    assert outside == {"data_s", "backward_s"}  # the batch's copy, the gradient by the loss itself
     (weight,) = (r for r in found["rows"] if r["phase"] == "forward_s" and r["role"] == "lm_head")
-    assert weight["inputs"] == "float32[64, 64] float32[64, 512]/1, 64"
+    assert weight["inputs"].startswith("float32[64, 64] float32[64, 512]")
     assert weight["flops"] == 2 * 64 * 64 * 512
     losses = {"aten::_log_softmax", "aten::nll_loss_forward"}
     assert losses <= of["forward_s", "GPT2LMHeadModel"]

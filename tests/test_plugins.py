@@ -14,10 +14,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-import conftest
 import numpy as np
 import pytest
-from conftest import cpu_cell, opened, record_problems
+from conftest import NoClock, cpu_cell, opened, record_problems
 from measuring import python, session_of
 from models import example, gpt2, images, model, parameters_of, tokens
 from siliconprof import declarations, plugins
@@ -256,18 +255,13 @@ def test_kernels_give_points_that_a_record_takes(
 # -- GPT-2 -------------------------------------------------------------------------------------
 
 
-class NoClock(conftest.NoClock):
-    """The clock of a step that nobody times; split, so that a lazy framework computes in parts."""
-
-    split = True
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("name", CPU_BACKENDS)
 def test_a_stepper_marks_every_phase_in_order(name: str) -> None:
     class Recorder(NoClock):
         def __init__(self, split: bool) -> None:
-            self.split, self.phases = split, []
+            super().__init__(split)
+            self.phases: list[str] = []
 
         def edge(self, phase: str) -> None:
             self.phases.append(phase)
@@ -303,7 +297,9 @@ def test_a_training_goes_on_from_a_checkpoint(name: str, tmp_path: Path) -> None
     """
 
     def three(stepper: Any, first: int) -> list[float]:
-        return [stepper.step(tokens(seed), NoClock())() for seed in range(first, first + 3)]
+        return [
+            stepper.step(tokens(seed), NoClock(split=True))() for seed in range(first, first + 3)
+        ]
 
     path = tmp_path / "saved.safetensors"
     for precision in ("fp32", "amp-fp16") if "amp-fp16" in usable(name) else ("fp32",):
@@ -331,10 +327,10 @@ def test_dropout_is_of_training_alone(name: str) -> None:
     backend, batch, losses = opened(name), images(), []
     for _ in range(2):
         stepper = backend.stepper(workload, 5)
-        losses.append([stepper.step(batch, NoClock())() for _ in range(3)])
+        losses.append([stepper.step(batch, NoClock(split=True))() for _ in range(3)])
     assert losses[0] == losses[1]
     assert stepper.evaluate(batch) == stepper.evaluate(batch)
-    afterwards = [stepper.step(batch, NoClock())() for _ in range(2)]
+    afterwards = [stepper.step(batch, NoClock(split=True))() for _ in range(2)]
     assert len({*losses[1], *afterwards}) == 5
 
 

@@ -10,7 +10,6 @@ import bz2
 import gzip
 import io
 import json
-import lzma
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hub_server import COMMIT
-from prepare_stage import made, objection, prepare_here, run_stage
+from prepare_stage import idx, made, objection, parquet, png, prepare_here, run_stage
 from siliconprof.datasets import prepare_speech
 from siliconprof.datasets.weights import Checkpoint
 from siliconprof.errors import UserError
@@ -66,21 +65,8 @@ def of_unknown_length(flac: bytes) -> bytes:
     return flac[:21] + bytes([flac[21] & 0xF0]) + bytes(4) + flac[26:]
 
 
-def parquet(**columns: list[Any]) -> bytes:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    stream = io.BytesIO()
-    pq.write_table(pa.table(columns), stream)
-    return stream.getvalue()
-
-
-def png() -> bytes:
-    from PIL import Image
-
-    stream = io.BytesIO()
-    Image.new("L", (28, 28)).save(stream, "PNG")
-    return stream.getvalue()
+BLANK = png(np.zeros((28, 28), np.uint8))
+IMAGES, LABELS = idx(np.zeros((10, 28, 28), np.uint8)), idx(np.zeros(10, np.uint8))
 
 
 def shards(*missing: int, name: str = "data/train-{:05}-of-00003.parquet") -> dict[str, bytes]:
@@ -90,17 +76,12 @@ def shards(*missing: int, name: str = "data/train-{:05}-of-00003.parquet") -> di
 
 def pictures() -> dict[str, bytes]:
     parts = [(part, label, n) for part in ("train", "test") for label in range(10) for n in (0, 1)]
-    return {f"{part}/{label}/{n}.png": png() for part, label, n in parts}
-
-
-def idx(*shape: int) -> bytes:
-    header = bytes((0, 0, 8, len(shape))) + b"".join(n.to_bytes(4, "big") for n in shape)
-    return header + bytes(int(np.prod(shape)))
+    return {f"{part}/{label}/{n}.png": BLANK for part, label, n in parts}
 
 
 def mnist(**changes: bytes) -> dict[str, bytes]:
     """The four files, each .gz."""
-    arrays = {"images-idx3": idx(10, 28, 28), "labels-idx1": idx(10)}
+    arrays = {"images-idx3": IMAGES, "labels-idx1": LABELS}
     packed = {name: gzip.compress(data) for name, data in arrays.items()}
     files = {f"{part}-{n}-ubyte.gz": packed[n] for part in ("train", "t10k") for n in packed}
     return files | {f"train-{name}-ubyte.gz": data for name, data in changes.items()}
@@ -159,7 +140,7 @@ ADDED += ["@eaDir/0/x.jpg", "0_7.txt~", "Icon\r", "__MACOSX/._x", "$RECYCLE.BIN/
         ({"train.csv": "\ufeff" + LINES}, {}, {"n_documents": 2}),
         ({"train.json": '\ufeff[{"text": "a"}]'}, {}, {"n_documents": 1}),
         # IDX files that a browser unpacked, or that are packed without .gz
-        (mnist(**{"images-idx3": idx(10, 28, 28)}), IDX, {"n_images": 20}),
+        (mnist(**{"images-idx3": IMAGES}), IDX, {"n_images": 20}),
         (
             {name.removesuffix(".gz"): data for name, data in mnist().items()},
             IDX,
@@ -224,19 +205,14 @@ CARD = "---\ndataset_info:\n  splits:\n  - {name: train, num_examples: 9, num_by
         ({"train/pos/.DS_Store": "", "train/neg/._x": ""}, {}, "split 'train' holds no text"),
         ({n: t for n, t in IMDB.items() if n > "train"}, {"split": "test"}, "/test: FileNotFoundError"),
         ({"train.txt": "a\n" * 40_000 + "\0" * 9 + "a\n" * 40_000}, {}, "train.txt: ValueError: it holds zero"),
-        ({"train.txt": lzma.compress(b"a b\n")}, {}, "train.txt: it is xz, not text"),
         ({"train.csv": bz2.compress(LINES.encode())}, {}, "train.csv: it is bzip2, not text"),
-        ({"train.txt": "a b\n".encode("utf-16-le")}, {}, "train.txt: it holds zero bytes"),
         # lists that are damaged
         ({"train.tsv": VOICE + "\0" * 200_000, "clips/a.wav": ""}, SPEECH, "train.tsv: it holds zero"),
         ({"train.tsv": VOICE + "1\ta.wav\t" + "x" * 200_000, "clips/a.wav": ""}, SPEECH, "train.tsv: line 2: field larger"),
-        ({"train.tsv": "", "clips/a.wav": ""}, SPEECH, "train.tsv: it is empty"),
         ({"train.tsv": "sentence\nx\n", "clips/a.wav": ""}, SPEECH, "has no column 'path'; it has sentence"),
-        ({"train.csv": LINES + "\0" * 9}, {}, "train.csv: it holds zero bytes"),
         ({"t/tokenizer.json": NO_UNK, "train.txt": "b"}, {"tokenizer": "t"}, "tokenizer.json cannot encode the text (Exception: WordLevel"),
         ({"t/tokenizer.json": "", "train.txt": "b"}, {"tokenizer": "t"}, "tokenizer.json (ValueError: it is empty"),
         # one file of several
-        (shards() | {"data/train-00001-of-00003.parquet": b""}, {}, "train-00001-of-00003.parquet: it is empty"),
         (shards() | {"data/train-00001-of-00003.parquet": shards()["data/train-00001-of-00003.parquet"][:-9]}, {}, "train-00001-of-00003.parquet: ArrowInvalid"),
         ({"train-0.jsonl": '{"text": "a"}', "train-1.jsonl": '{"text": '}, {}, "train-1.jsonl: ArrowInvalid"),
         ({"train-0.jsonl": '{"text": "a"}', "train-1.jsonl": ""}, {}, "train-1.jsonl: it is empty"),
@@ -245,7 +221,6 @@ CARD = "---\ndataset_info:\n  splits:\n  - {name: train, num_examples: 9, num_by
         # what describes a data set
         ({"train.csv": LINES, "README.md": "---\nconfigs: [a\n---\n"}, {}, "README.md: ParserError"),
         ({"train.csv": LINES, "README.md": b"---\nlicense: \xe9\n---\n"}, {}, "README.md: UnicodeDecodeError"),
-        ({"train.csv": LINES, "README.md": "---\nconfigs: a\n---\n"}, {}, "README.md: ValueError"),
         ({"train.csv": LINES, "dataset_infos.json": ""}, {}, "dataset_infos.json: ValueError: it is empty"),
         # less than there should be
         (shards(1), {}, "train-*-of-00003.parquet there is only 00000 and 00002"),
@@ -256,16 +231,16 @@ CARD = "---\ndataset_info:\n  splits:\n  - {name: train, num_examples: 9, num_by
         ({"train.parquet": parquet(text=[{"a": 1}], body=["b"])}, {}, "one text a row, or set text_column to one of: body"),
         ({"train.parquet": parquet(**{f"p{n}": [1] for n in range(785)})}, {}, "one of: p0, p1, p2, p3, p4 and 780 more"),
         *(
-            ({f"{part}.parquet": parquet(image=[png()] * 10, label=[label] * 10) for part in ("train", "test")}, IDX, f"label is {label!r} of type {kind}")
+            ({f"{part}.parquet": parquet(image=[BLANK] * 10, label=[label] * 10) for part in ("train", "test")}, IDX, f"label is {label!r} of type {kind}")
             for label, kind in (("0", "str"), (0.0, "float"), (True, "bool"))
         ),
         # where the advice was of no use
         ({"train.txt": Path("nowhere")}, {}, "looked for files named by their split, such as train.parquet"),
-        ({"train/a/0.png": png(), "train/b/0.png": png()}, PICTURES, "images need two parts, train and test"),
-        (pictures() | {"train/1/more/0.png": png()}, PICTURES, "put all pictures into SPLIT/CLASS/"),
+        ({"train/a/0.png": BLANK, "train/b/0.png": BLANK}, PICTURES, "images need two parts, train and test"),
+        (pictures() | {"train/1/more/0.png": BLANK}, PICTURES, "put all pictures into SPLIT/CLASS/"),
         (pictures() | {"train/0/0.png": b""}, PICTURES, "train/0/0.png): is no image"),
         (mnist(**{"labels-idx1": b""}), IDX, "train-labels-idx1-ubyte.gz: it is empty"),
-        (mnist(**{"images-idx3": gzip.compress(idx(10, 28, 28))[:-9]}), IDX, "train-images-idx3-ubyte.gz: EOFError"),
+        (mnist(**{"images-idx3": gzip.compress(IMAGES)[:-9]}), IDX, "train-images-idx3-ubyte.gz: EOFError"),
     ],
 )  # fmt: skip
 def test_what_is_refused(

@@ -7,14 +7,13 @@ authors give it out (four IDX files); the pictures in it are random.
 from __future__ import annotations
 
 import gzip
-import io
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from prepare_stage import made, objection, prepare_here
+from prepare_stage import idx, made, objection, png, prepare_here
 from siliconprof.datasets import image_data, prepared, source_files
 
 BUILTIN = {"name": "garments", "kind": "images", "source": "builtin"}
@@ -81,15 +80,6 @@ def pictures(n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
 
 TRAIN, TEST = pictures(50, 1), pictures(15, 2)
 ROWS = [*range(30), *range(38, 50)]  # of TRAIN: the first 30, and the last 12 for validation
-
-
-def png(image: np.ndarray) -> bytes:
-    """A picture as a file."""
-    from PIL import Image
-
-    stream = io.BytesIO()
-    Image.fromarray(image).save(stream, "PNG")
-    return stream.getvalue()
 
 
 def write_parquet(root: Path, parts: dict[str, tuple[Any, Any]]) -> None:
@@ -167,12 +157,6 @@ def test_a_wrong_picture_is_named(tmp_path: Path, image: Any, label: int, words:
 
 
 # -- the four IDX files ----------------------------------------------------------------------------
-
-
-def idx(array: np.ndarray) -> bytes:
-    """An IDX file of unsigned bytes, as yann.lecun.com/exdb/mnist describes it."""
-    header = bytes((0, 0, 8, array.ndim)) + b"".join(n.to_bytes(4, "big") for n in array.shape)
-    return header + array.tobytes()
 
 
 def write_idx(root: Path, packed: bool) -> None:

@@ -15,13 +15,12 @@ from typing import Any
 
 import pytest
 from conftest import ROOT, Checkout, opened, until
-from fake_sensors import Mac, Nvidia, Sampled, by_name, plan
+from fake_sensors import Sampled
 from siliconprof.errors import UserError
 from siliconprof.hosts import doctor, environment, host_file, machine, remedies
-from siliconprof.hosts.sensors import apple, linux
+from siliconprof.hosts.sensors import linux
 from siliconprof.probes import clocks, interference, page_faults
 from siliconprof.session import alone, sampler, thread_time
-from siliconprof.session.energy import EnergyMeter
 from siliconprof.session.sampler import Sampler
 
 sys.path.insert(0, str(Path(__file__).parent / "simulated"))
@@ -136,106 +135,6 @@ def test_each_reading_that_raises_costs_itself_alone(broken: unreadable.Broken) 
             assert bool(told) or not always_told, (name, late)
             if told and not name.startswith("/sys"):
                 assert "Input/output error" in said or "not large enough" in said, (name, late)
-
-
-@pytest.mark.slow
-def test_a_swap_reading_that_fails_late_costs_its_series_alone(broken: unreadable.Broken) -> None:
-    _, taken = sampled(opened("torch-cpu"), lambda: broken.set("/proc/vmstat"), True)
-    found = taken.summaries["page_faults"]
-    assert taken.samples[0]["swap_in_bytes"] is not None
-    assert taken.samples[-1]["swap_in_bytes"] is found["swap_in_bytes"] is None
-    assert "Input/output error" in found["swap_means"]
-    assert all(sample["minor_faults"] is not None for sample in taken.samples)
-    assert found["minor_faults"] is not None
-
-
-# Queries of NVML -> columns of samples that they fill
-QUERIES: dict[str, set[str]] = {
-    "nvmlDeviceGetClockInfo": {"gpu_sm_clock_mhz", "gpu_memory_clock_mhz"},
-    "nvmlDeviceGetCurrentClocksEventReasons": {"gpu_clock_event_mask"},
-    "nvmlDeviceGetTemperatureV": {"gpu_temperature_c"},
-    "nvmlDeviceGetUtilizationRates": {"gpu_utilization_percent"},
-    "nvmlDeviceGetPerformanceState": {"gpu_performance_state"},
-    "nvmlDeviceGetComputeRunningProcesses_v3": {"gpu_foreign_processes", "gpu_foreign_bytes"},
-    "nvmlDeviceGetPowerUsage": {"gpu_power_w"},
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("late", [False, True])
-def test_each_query_of_nvml_that_raises_costs_its_columns(
-    late: bool, gpu: Nvidia, broken: unreadable.Broken, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import pynvml
-
-    gpu.show(**{"pid 0": 1, "bytes 0": 2**20})
-    _, whole = sampled(gpu.backend, broken.clear, False)
-    before = {name for name, value in whole.samples[-1].items() if value is not None}
-    for query, columns in QUERIES.items():
-        raising = unreadable.library(getattr(pynvml, query))
-        with monkeypatch.context() as patch:
-            patch.setattr(pynvml, query, raising)
-            broken.clear()
-            _, taken = sampled(gpu.backend, lambda query=query: broken.set(query), late)
-        there = {name for name, value in taken.samples[-1].items() if value is not None}
-        if query == "nvmlDeviceGetPowerUsage" and not late:
-            columns = set()  # then the counter gives the power
-        assert before - there == columns, query
-        if query == "nvmlDeviceGetCurrentClocksEventReasons":
-            assert taken.summaries["clocks"]["throttled"] is None
-
-
-@pytest.mark.slow
-def test_an_energy_source_that_is_lost_leaves_the_other(
-    gpu: Nvidia, hasty: None, broken: unreadable.Broken, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import pynvml
-
-    power = "nvmlDeviceGetPowerUsage"
-    monkeypatch.setattr(pynvml, power, unreadable.library(getattr(pynvml, power)))
-    meter = EnergyMeter(gpu.backend, plan(0.55, 0))
-    meter.begin()
-    broken.set(power)
-    until(meter.enough)
-    meter.end(10, 4)
-    sources = by_name(meter)
-    assert sources["nvml-counter"]["energy_j"] > 0
-    assert sources["nvml-power"]["energy_j"] is None
-    assert "lost in the window: NVML" in sources["nvml-power"]["reason"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("late", [False, True])
-def test_each_reading_of_a_mac_that_raises_costs_itself_alone(
-    late: bool, mac: Mac, hasty: None, broken: unreadable.Broken, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The C library's and zeus's; a window of energy beside them ends with a reason."""
-    for kind, name in (
-        (apple.MacHost, "_level"),
-        (apple.VirtualMemory, "swapped"),
-        (apple.AppleEnergy, "read"),
-    ):
-        monkeypatch.setattr(kind, name, unreadable.library(getattr(kind, name)))
-    before, _ = sampled(mac.backend, broken.clear, False)
-    for name, costs in (
-        ("_level", ("clocks.throttled",)),
-        ("swapped", ("page_faults.swap_",)),
-        ("read", ("energy.gpu_power_", "energy.soc_power_")),
-    ):
-        broken.clear()
-        figures, taken = sampled(mac.backend, lambda name=name: broken.set(name), late)
-        lost = missing(figures, before)
-        assert all(figure.startswith(costs) for figure in lost), (name, lost)
-        assert lost or name == "read", name  # powers until then stand in its summary
-        assert "not large enough" in json.dumps(taken.summaries), name
-    broken.clear()
-    meter = EnergyMeter(mac.backend, plan(0.55, 0))
-    meter.begin()
-    broken.set("read")
-    until(meter.enough)
-    meter.end(10, 4)
-    for source in by_name(meter).values():
-        assert source["energy_j"] is None and "not large enough" in source["reason"]
 
 
 # -- what is decided by a reading that is not there -------------------------------------------------

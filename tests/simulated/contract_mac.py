@@ -101,17 +101,18 @@ def operators_are_told(workload: Any, batch: Any) -> None:
     assert found["reason"] is None
     assert all(len(row["seconds"]) == 2 for row in found["rows"])  # of the steps after the listing
     alone = backend.stepper(workload, 5)
-    same = [alone.step(batch, contract.NoClock())() for _ in losses]
+    same = [alone.step(batch, conftest.NoClock(split=True))() for _ in losses]
     assert losses == pytest.approx(same, rel=1e-5)
-    launches = backend.launches_of(lambda: alone.step(batch, contract.NoClock()))
+    launches = backend.launches_of(lambda: alone.step(batch, conftest.NoClock(split=True)))
     assert 0 < launches <= sum(row["count"] for row in found["rows"])
 
 
-class Evaluated(contract.NoClock):
+class Evaluated(conftest.NoClock):
     """Which phases of a step computed arrays: MLX counts memory as it is taken."""
 
     def __init__(self, backend: Any, split: bool) -> None:
-        self.backend, self.split = backend, split
+        super().__init__(split)
+        self.backend = backend
         self.phases: set[str] = set()
         self.begin()
 
