@@ -169,7 +169,8 @@ def measure(
         session.under_way = False  # until its first step
         trainer.prepare(session)
     report({"doing": "set up", "step": 0})
-    memory_limit.apply(session, trainer)
+    if trainer is not None:
+        memory_limit.apply(session, trainer.run)
     opened = time.perf_counter()
     if trainer is not None:
         session.energy = EnergyMeter(backend, Plan.of(cell.timing))

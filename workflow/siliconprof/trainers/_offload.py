@@ -112,7 +112,7 @@ def configured(session: Session, model: Any) -> dict[str, Any]:
     """
     deepspeed, compiled = session.deepspeed
     cell: Any = session.cell
-    workload: Any = session.workload
+    workload = session.workload
     optimizer = workload.optimizer_settings(cell.precision) | {"torch_adam": not compiled}
     host = {"device": "cpu", "pin_memory": cell.device_kind == "gpu"}
     zero = {
@@ -178,7 +178,7 @@ class OffloadStepper(Stepper):
     """Forward, backward and step of DeepSpeed's engine, which also scales the loss."""
 
     def __init__(self, session: Session) -> None:
-        workload: Any = session.workload
+        workload = session.workload
         backend: Any = session.backend
         backend.torch.manual_seed(session.cell.seed)
         model = workload.torch_model(session.cell.seed).to(backend.dtype)

@@ -63,7 +63,7 @@ class Trainer:
 
     def prepare(self, session: Session) -> None:
         """Set up what is no part of the training, before sampling; may raise `Unsupported`."""
-        workload: Any = session.workload
+        workload = session.workload
         attention = workload.parameters.get("attention", "default")
         if attention != "default":
             session.backend.choose_attention(attention)
@@ -96,7 +96,7 @@ class StepSchedule:
         self._compiled = -1  # graphs, before the last step that may compile
         self.clock = PhaseClock(session.backend)
         self.clock.split = False
-        self.operators = Operators(session, self.clock)
+        self.operators = Operators(session.backend, self.clock, session.method)
         self.pace = Pace(Plan.of(session.cell.timing))
         self.times = StepTimes()
         self.losses: list[float] = []
@@ -170,7 +170,7 @@ class StepSchedule:
             return True
         session.under_way = False
         if energy:
-            workload: Any = session.workload
+            workload = session.workload
             energy.end(len(runs_s) * self.run_steps, workload.batch_size)
             energy.idle("after")
         return False
@@ -305,8 +305,7 @@ class StepSchedule:
     def point(self, **extra: list[float]) -> dict[str, Any]:
         """The point of a training cell; `extra` has more series of times, in seconds."""
         session, times = self.session, self.times
-        workload = session.workload
-        assert isinstance(workload, TrainingWorkload)
+        workload: TrainingWorkload = session.workload
         session.method |= {"weights": workload.weights_origin(), "data_path": DATA_PATH}
         flops, source = workload.flops_per_step()
         trained = self.trained.facts() if self.trained else {}

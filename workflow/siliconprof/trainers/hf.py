@@ -63,7 +63,7 @@ class Plugin(Trainer):
         import transformers
 
         cell, backend = session.cell, session.backend
-        workload: Any = session.workload
+        workload = session.workload
         model = workload.torch_model(cell.seed).to(backend.dtype)  # type: ignore[attr-defined]
         offload: dict[str, Any] = {}  # arguments to add or replace
         if session.offloads:
@@ -217,7 +217,7 @@ def rows(session: Session) -> Any:
     """An endless map-style data set with the rows of the plain trainer's batches, in order."""
     import torch
 
-    workload: Any = session.workload
+    workload = session.workload
     backend: Any = session.backend
     batch_size = workload.parameters["batch_size"]
     batches = workload.batches(session.data, session.cell.seed)

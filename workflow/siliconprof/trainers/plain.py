@@ -23,7 +23,7 @@ class Plugin(Trainer):
 
     def run(self, session: Session) -> None:
         cell, backend = session.cell, session.backend
-        workload: Any = session.workload
+        workload = session.workload
         session.progress("build the model", 0)
         if session.offloads:
             stepper: Any = _offload.OffloadStepper(session)

@@ -74,7 +74,7 @@ class Run(StepSchedule):
 
     def __init__(self, session: Session, stepper: Stepper) -> None:
         super().__init__(session)
-        workload: Any = session.workload
+        workload = session.workload
         self.stepper, self.workload = stepper, workload
         self.parameters = workload.parameters
         self.batches = workload.batches(session.data, session.cell.seed)
