@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import graphlib
 import json
 import re
 import sys
@@ -82,8 +83,8 @@ FLOORS = (
 )
 
 
-def imported(path: Path) -> set[str]:
-    """Folders of this package ("" is the top) from which a file imports at run time."""
+def imported(path: Path, types_too: bool = False) -> set[str]:
+    """Dotted names below this package that a file imports, at run time or for types too."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     types_only = {
         id(node)
@@ -93,19 +94,14 @@ def imported(path: Path) -> set[str]:
     }
     found = set()
     for node in ast.walk(tree):
-        if id(node) in types_only:
+        if id(node) in types_only and not types_too:
             continue
         if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
+            found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            names = [f"{node.module}.{alias.name}" for alias in node.names]
-        else:
-            continue
-        for name in names:
-            parts = name.split(".")
-            if parts[0] == PACKAGE.name and len(parts) > 1:
-                found.add(parts[1] if (PACKAGE / parts[1]).is_dir() else "")
-    return found
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    own = f"{PACKAGE.name}."
+    return {name.removeprefix(own) for name in found if name.startswith(own)}
 
 
 def test_imports_go_down_the_floors() -> None:
@@ -116,11 +112,25 @@ def test_imports_go_down_the_floors() -> None:
         where = path.relative_to(PACKAGE)
         own = where.parts[0] if len(where.parts) > 1 else ""
         seen.add(own)
-        for folder in sorted(imported(path) - {own}):
+        folders = {name.split(".")[0] for name in imported(path)}
+        for folder in sorted({f if (PACKAGE / f).is_dir() else "" for f in folders} - {own}):
             if floor_of[folder] >= floor_of[own]:
                 up.append(f"{where}: imports from {folder or 'the top'}")
     assert up == []
     assert seen == floor_of.keys()
+
+
+def test_no_file_imports_one_that_leads_back_to_it() -> None:
+    """The graph of files has no circle, of what is imported for a type alone neither."""
+    files = {
+        ".".join(path.relative_to(PACKAGE).with_suffix("").parts): path
+        for path in PACKAGE.rglob("*.py")
+    }
+    graph = {
+        module: {n if n in files else n.rpartition(".")[0] for n in imported(path, types_too=True)}
+        for module, path in files.items()
+    }
+    graphlib.TopologicalSorter(graph).prepare()  # raises an error that names one
 
 
 def test_reading_the_snakefile_loads_no_framework() -> None:
