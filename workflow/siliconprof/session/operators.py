@@ -14,7 +14,8 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from siliconprof.backends.base import Backend, Operator, Unsupported
+from siliconprof.backends._step import Operator
+from siliconprof.backends.base import Backend, Unsupported
 from siliconprof.session.timing import PhaseClock, Plan
 
 if TYPE_CHECKING:

@@ -16,8 +16,9 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from siliconprof import packages
+from siliconprof.backends._step import Stepper
 from siliconprof.backends._torch_stepper import first_activation
-from siliconprof.backends.base import Stepper, Unsupported
+from siliconprof.backends.base import Unsupported
 from siliconprof.errors import UserError, in_one_line
 from siliconprof.hosts import offload_ops
 

@@ -22,10 +22,10 @@ from siliconprof.session.timing import (
 from siliconprof.session.trained import Trained
 from siliconprof.stats import statistics
 from siliconprof.trainers import _offload
-from siliconprof.workloads.base import TrainingWorkload
+from siliconprof.workloads._training import TrainingWorkload
 
 if TYPE_CHECKING:
-    from siliconprof.backends.base import Compilation, Stepper
+    from siliconprof.backends._step import Compilation, Stepper
     from siliconprof.session.session import Session
 
 

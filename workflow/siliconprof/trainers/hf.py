@@ -19,7 +19,7 @@ from siliconprof.session import memory_limit
 from siliconprof.session.trained import Trained
 from siliconprof.trainers import _offload
 from siliconprof.trainers.base import StepSchedule, Trainer
-from siliconprof.workloads.base import TrainingWorkload
+from siliconprof.workloads._training import TrainingWorkload
 
 if TYPE_CHECKING:
     from siliconprof.session.session import Session

@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from siliconprof.backends.base import Stepper
+from siliconprof.backends._step import Stepper
 from siliconprof.errors import UserError, in_one_line
 from siliconprof.session.session import COURSE
 from siliconprof.stats import training_course

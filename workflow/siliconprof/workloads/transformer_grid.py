@@ -21,7 +21,7 @@ from siliconprof.session.timing import PhaseClock
 from siliconprof.session.trained import Trained
 from siliconprof.workloads import transformer_lm
 from siliconprof.workloads._operation import together
-from siliconprof.workloads.base import TRAINING_PARAMETERS, Batch
+from siliconprof.workloads._training import TRAINING_PARAMETERS, Batch
 
 if TYPE_CHECKING:
     from siliconprof.session.session import Session
