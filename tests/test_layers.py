@@ -66,13 +66,13 @@ def test_every_rule_says_what_it_does() -> None:
 # -- the package -------------------------------------------------------------------------------
 
 # The map of the house: folders of the package, floor by floor. A module imports from its own
-# folder and from lower floors, never from beside it or above. (What is imported for a type alone,
-# under TYPE_CHECKING, does not count: nothing runs.)
+# folder and from lower floors, never from beside it or above, nor for a type alone.
 FLOORS = (
     ("", "stats"),  # modules at the top: errors, finding plug-ins and code; then pure statistics
     ("store", "memory"),  # files: records, tables; how much memory a training needs
     ("hosts", "datasets"),  # what a machine is and its sensors say; the arrays that are read
-    ("backends", "probes"),  # plug-ins: frameworks on devices, samplers
+    ("backends",),  # plug-ins: frameworks on devices
+    ("probes",),  # plug-ins: what is read beside a measurement
     ("session",),  # what a plug-in sees of a running cell: timing, checks, energy, memory limits
     ("workloads",),  # plug-ins: models and operations
     ("trainers", "analyse"),  # plug-ins: how a model is trained; records into tables and causes
@@ -83,19 +83,10 @@ FLOORS = (
 )
 
 
-def imported(path: Path, types_too: bool = False) -> set[str]:
-    """Dotted names below this package that a file imports, at run time or for types too."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    types_only = {
-        id(node)
-        for block in ast.walk(tree)
-        if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"
-        for node in ast.walk(block)
-    }
+def imported(path: Path) -> set[str]:
+    """Dotted names below this package that a file imports, wherever it does."""
     found = set()
-    for node in ast.walk(tree):
-        if id(node) in types_only and not types_too:
-            continue
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -121,13 +112,13 @@ def test_imports_go_down_the_floors() -> None:
 
 
 def test_no_file_imports_one_that_leads_back_to_it() -> None:
-    """The graph of files has no circle, of what is imported for a type alone neither."""
+    """The graph of files has no circle, within a folder neither."""
     files = {
         ".".join(path.relative_to(PACKAGE).with_suffix("").parts): path
         for path in PACKAGE.rglob("*.py")
     }
     graph = {
-        module: {n if n in files else n.rpartition(".")[0] for n in imported(path, types_too=True)}
+        module: {n if n in files else n.rpartition(".")[0] for n in imported(path)}
         for module, path in files.items()
     }
     graphlib.TopologicalSorter(graph).prepare()  # raises an error that names one

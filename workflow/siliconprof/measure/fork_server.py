@@ -35,9 +35,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from siliconprof import declarations, packages
+from siliconprof.backends.base import Backend
 from siliconprof.errors import in_one_line
 from siliconprof.hosts import machine
 from siliconprof.lifetime import PIPELINE_VARIABLE, forks_here, in_a_fork
@@ -45,9 +46,6 @@ from siliconprof.measure import inherited, leftovers, page_tables
 from siliconprof.plugins import PACKAGE_DIR
 from siliconprof.session.trial import Trial
 from siliconprof.store.cell import Cell
-
-if TYPE_CHECKING:
-    from siliconprof.backends.base import Backend
 
 VARIABLE = "SILICONPROF_FORK_SERVER"  # the root's address, for supervisors
 OWN = "SILICONPROF_"  # variables of this package

@@ -109,7 +109,7 @@ def opened_session(
     session = Session(cell, backend, trial.workload, report, checkpoints)
     session.scenario = trial.scenario()
     if cell.device_kind == "gpu":
-        session.gpu = sensors.gpu(backend)
+        session.gpu = sensors.gpu(backend.gpu_address())
     return session
 
 

@@ -15,14 +15,12 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from siliconprof.backends.base import Backend
 from siliconprof.hosts import cgroups
 from siliconprof.memory import memory_model
-
-if TYPE_CHECKING:
-    from siliconprof.backends.base import Backend
-    from siliconprof.session.session import Session
+from siliconprof.session.session import Session
 
 CONFIRMED_WITHIN = 0.15  # of the prediction, which is what the memory model promises
 MODEL_ONLY = "model only"

@@ -12,14 +12,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from siliconprof.backends._step import Operator
 from siliconprof.backends.base import Backend, Unsupported
+from siliconprof.session.session import Session
 from siliconprof.session.timing import PhaseClock, Plan
-
-if TYPE_CHECKING:
-    from siliconprof.session.session import Session
 
 RARER = 1.2  # a step is watched once there are so many times as many others, and one more
 FEWEST, MOST = 2, 12  # steps of each kind of a training that is watched by itself

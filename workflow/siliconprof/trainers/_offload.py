@@ -13,7 +13,7 @@ import atexit
 import os
 import warnings
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from siliconprof import packages
 from siliconprof.backends._step import Stepper
@@ -21,9 +21,7 @@ from siliconprof.backends._torch_stepper import first_activation
 from siliconprof.backends.base import Unsupported
 from siliconprof.errors import UserError, in_one_line
 from siliconprof.hosts import offload_ops
-
-if TYPE_CHECKING:
-    from siliconprof.session.session import Session
+from siliconprof.session.session import Session
 
 OFFLOADED = {
     2: ["optimizer states", "master weights", "gradients"],

@@ -5,11 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
+from siliconprof.backends._step import Compilation, Stepper
 from siliconprof.probes.page_faults import read_faults
 from siliconprof.session import memory_limit, operators, thread_time
 from siliconprof.session.operators import Operators
+from siliconprof.session.session import Session
 from siliconprof.session.timing import (
     UNSYNCHRONISED_RUN_SHARE,
     UNSYNCHRONISED_RUN_STEPS,
@@ -23,11 +25,6 @@ from siliconprof.session.trained import Trained
 from siliconprof.stats import statistics
 from siliconprof.trainers import _offload
 from siliconprof.workloads._training import TrainingWorkload
-
-if TYPE_CHECKING:
-    from siliconprof.backends._step import Compilation, Stepper
-    from siliconprof.session.session import Session
-
 
 COMPILE_STEPS = 8  # at most; a training that still compiles then does so all along
 FREE, OPERATORS, SKIPPED = "unsynchronised", "operators", "skipped"  # kinds of training steps

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from siliconprof.errors import UserError
 from siliconprof.session import sweep
 from siliconprof.session.energy import EnergyMeter
+from siliconprof.session.session import Session
 from siliconprof.session.timing import Plan
 from siliconprof.stats import statistics
 from siliconprof.trainers.base import StepSchedule, Trainer
@@ -24,8 +25,6 @@ from siliconprof.workloads._classic import FEWEST_STEPS
 
 if TYPE_CHECKING:
     import numpy as np
-
-    from siliconprof.session.session import Session
 
 
 def evaluate(

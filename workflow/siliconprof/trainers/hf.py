@@ -11,18 +11,16 @@ import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from siliconprof.backends._torch import TorchBackend
 from siliconprof.backends._torch_stepper import adamw_arguments, observed_dtypes, standing, updates
 from siliconprof.session import memory_limit
+from siliconprof.session.session import Session
 from siliconprof.session.trained import Trained
 from siliconprof.trainers import _offload
 from siliconprof.trainers.base import StepSchedule, Trainer
 from siliconprof.workloads._training import TrainingWorkload
-
-if TYPE_CHECKING:
-    from siliconprof.session.session import Session
 
 OF_ALL_MODELS = ("torch._dynamo", "transformers.modeling_utils")  # what every model imports first
 ENDLESS = 10**7  # steps, more than any run has; the callback ends the run
