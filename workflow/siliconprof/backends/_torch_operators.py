@@ -16,7 +16,7 @@ from time import perf_counter
 from typing import Any
 
 from siliconprof.backends import _bursts
-from siliconprof.backends.base import Operator
+from siliconprof.backends._step import Operator
 
 FUSED_ATTENTION = "_scaled_dot_product"  # how the names of its operators begin
 SDPA = f"aten::{FUSED_ATTENTION}_flash_attention_for_cpu"

@@ -160,7 +160,7 @@ class Plugin(Probe):
 
     def start(self, backend: Any) -> None:
         super().start(backend)
-        self.gpu = sources.gpu(backend)
+        self.gpu = sources.gpu(backend.gpu_address())
         self.next_gpu_s = 0.0
         self.most_processes: int | None = None
         self.most_bytes: int | None = None

@@ -12,14 +12,12 @@ import threading
 import time
 from collections.abc import Iterable
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from siliconprof.backends.base import Backend
 from siliconprof.hosts.sensors import sources as sensors
 from siliconprof.hosts.sensors.base import EnergySensor, Source
-
-if TYPE_CHECKING:
-    from siliconprof.backends.base import Backend
-    from siliconprof.session.timing import Plan
+from siliconprof.session.timing import Plan
 
 INTERVAL_S = 0.1  # NVML's counter moves every 10 to 100 ms
 LEAST_WINDOW_S = 10.0
@@ -106,7 +104,7 @@ class EnergyMeter:
     def __init__(self, backend: Backend, plan: Plan) -> None:
         self.backend, self.plan = backend, plan
         requested = plan.energy_window_s >= LEAST_WINDOW_S  # opening sensors takes time
-        self.sensors = sensors.energy(backend) if requested else []
+        self.sensors = sensors.energy(backend.gpu_address()) if requested else []
         self.readable = [
             (sensor, source)
             for sensor in self.sensors

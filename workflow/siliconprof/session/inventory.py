@@ -46,7 +46,6 @@ class Training:
         self.stepper = self.backend.stepper(workload, 0)
         self.batch = blank_batch(workload, parameters)
         self.clock = PhaseClock(self.backend)
-        self.method: dict[str, Any] = {}  # as a session's: which kernels were taken
 
     def step(self) -> Any:
         """One training step, with its edges on the clock."""
@@ -54,7 +53,7 @@ class Training:
 
     def operators(self) -> list[dict[str, Any]]:
         """Rows of a step's operators as a record has them, without times."""
-        watched = Operators(self, self.clock)
+        watched = Operators(self.backend, self.clock, {})
         for watches in (False, True):
             self.clock.start(split=True)
             if watches:

@@ -14,13 +14,11 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from siliconprof.backends.base import Backend
 from siliconprof.session.disturbance import Watch
 from siliconprof.stats import statistics
-
-if TYPE_CHECKING:
-    from siliconprof.backends.base import Backend
 
 GPU_WARM_UP_S = 0.5  # once a cell: its clock takes a while to rise
 PHASES = ("data_s", "trace_s", "forward_s", "backward_s", "optimizer_s", "other_s")

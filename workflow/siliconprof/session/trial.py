@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from siliconprof import packages, plugins
+from siliconprof.backends.base import Backend
 from siliconprof.errors import UserError
 from siliconprof.memory import footprint, memory_model
 from siliconprof.probes import page_faults
 from siliconprof.store.cell import Cell
-
-if TYPE_CHECKING:
-    from siliconprof.backends.base import Backend
-    from siliconprof.trainers.base import Trainer
 
 # Settings that need less memory: key, value, in words.
 OTHERWISE = (
@@ -47,9 +44,7 @@ class Trial:
     def __init__(self, cell: Cell) -> None:
         self.cell = cell
         self.backend: type[Backend] = plugins.load("backends", cell.backend)
-        self.trainer: Trainer | None = (
-            plugins.load("trainers", cell.trainer)() if cell.trainer else None
-        )
+        self.trainer: Any = plugins.load("trainers", cell.trainer)() if cell.trainer else None
         self._plugin = plugins.load("workloads", cell.module)
         self.workload: Any = self._workload(
             (self._largest_batch or 1) if self._auto_batch else None

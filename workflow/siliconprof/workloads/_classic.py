@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from siliconprof.datasets import prepared
 from siliconprof.declarations import Parameter, Settings, integer, number, several
 from siliconprof.store.cell import PRECISIONS
-from siliconprof.workloads.base import TRAINING_PARAMETERS, Batch, TrainingWorkload
+from siliconprof.workloads._training import TRAINING_PARAMETERS, Batch, TrainingWorkload
 
 if TYPE_CHECKING:
     import numpy as np

@@ -20,7 +20,7 @@ from siliconprof.declarations import Parameter, Settings, choice, integer, numbe
 from siliconprof.errors import UserError
 from siliconprof.memory import footprint
 from siliconprof.workloads._mlx_checkpoint import checkpoint
-from siliconprof.workloads.base import (
+from siliconprof.workloads._training import (
     TRAINING_PARAMETERS,
     UNLABELLED,
     Batch,

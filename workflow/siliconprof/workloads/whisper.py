@@ -17,7 +17,7 @@ from typing import Any
 from siliconprof.declarations import Parameter, integer
 from siliconprof.memory import footprint
 from siliconprof.workloads._mlx_checkpoint import checkpoint
-from siliconprof.workloads.base import (
+from siliconprof.workloads._training import (
     TRAINING_PARAMETERS,
     UNLABELLED,
     Batch,
