@@ -19,13 +19,11 @@ import prepare_stage
 import pytest
 from prepare_stage import objection, prepare_here
 from siliconprof.datasets import (
-    data_folder,
     log_mel,
     prepare_speech,
-    prepared,
-    source_files,
-    speech_data,
+    sources,
     speech_synthesis,
+    training_data,
 )
 
 RATE = 16_000
@@ -36,7 +34,7 @@ END = "<|endoftext|>"
 
 def prepare(
     dataset: dict[str, Any], output: Path
-) -> tuple[dict[str, Any], speech_data.SpeechData, list[str]]:
+) -> tuple[dict[str, Any], training_data.SpeechData, list[str]]:
     """(dataset.json, data, transcripts), prepared in this process."""
     from tokenizers import Tokenizer
 
@@ -89,7 +87,7 @@ def test_builtin_speech(tmp_path: Path) -> None:
     # More clips are other clips beside the same ones.
     fewer = prepare_here(BUILTIN | {"max_clips": 8}, tmp_path / "few")
     assert fewer["sha256"] != facts["sha256"]
-    assert np.array_equal(data_folder.load(tmp_path / "few").features, data.features[:8])
+    assert np.array_equal(training_data.load(tmp_path / "few").features, data.features[:8])
 
 
 @pytest.mark.parametrize(("clip_seconds", "n_mels"), [(1, 80), (5, 128)])
@@ -160,7 +158,7 @@ SKIPPED = {prepare_speech.NO_TEXT: 1, prepare_speech.TOO_LONG: 1, prepare_speech
 
 
 def check_common_voice(
-    facts: dict[str, Any], data: speech_data.SpeechData, texts: list[str]
+    facts: dict[str, Any], data: training_data.SpeechData, texts: list[str]
 ) -> None:
     """What the five or six clips must have become."""
     assert texts == [SENTENCES[i] for i in (0, 1, 3)]
@@ -227,7 +225,7 @@ def test_common_voice_as_mozilla_gives_it_out(mozilla: Path, tmp_path: Path) -> 
     missing = mozilla / "clips" / "common_voice_en_99.mp3"
     missing.write_bytes(b"now it is there")
     (mozilla / "clips" / "new.mp3").write_bytes(b"new")
-    assert source_files.changed(output) == [str(missing)]
+    assert sources.changed(output) == [str(missing)]
 
     none = tmp_path / "none"
     (mozilla / "test.tsv").write_bytes(b"path\tsentence\n\xff\xfe\tx\n")
@@ -291,11 +289,11 @@ def test_clips_that_a_table_names_and_what_is_no_table(tmp_path: Path) -> None:
 
 def test_batches_of_clips(tmp_path: Path) -> None:
     _, data, _ = prepare(BUILTIN | {"max_clips": 10}, tmp_path)
-    order = list(itertools.islice(prepared.shuffled(10, 3, seed=7), 4))  # more than an epoch
+    order = list(itertools.islice(training_data.shuffled(10, 3, seed=7), 4))  # more than an epoch
     for rows, batch in zip(order, data.batches(3, seed=7), strict=False):
         assert np.array_equal(batch["input_features"], data.features[rows])
         assert np.array_equal(batch["decoder_input_ids"], data.decoder_input_ids[rows])
         assert np.array_equal(batch["labels"], data.labels[rows])
-    rows = next(prepared.shuffled(10, 10, seed=7))
+    rows = next(training_data.shuffled(10, 10, seed=7))
     more = next(data.batches(12, seed=7))  # than there are clips
     assert np.array_equal(more["labels"], data.labels[[*rows, *rows[:2]]])

@@ -14,7 +14,7 @@ from functools import cache
 import numpy as np
 
 from siliconprof.datasets.draws import Draws
-from siliconprof.datasets.image_data import N_CLASSES
+from siliconprof.datasets.prepared import N_CLASSES
 
 STREAM = 20_250_117  # the seed of the images: another seed gives another data set
 TEMPLATE_STREAM = 20_250_118

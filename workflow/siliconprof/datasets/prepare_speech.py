@@ -7,7 +7,7 @@ The clips are generated (`builtin`, labelled synthetic), or come from a folder o
     labels.npy             int32 (n_clips, L): the same shifted by one token, with the end of
                            the text; -100 where there is nothing to learn
 
-`speech_data.py` reads them back. Preparing takes twice the memory of the features: 4 MB a clip of
+`training_data.py` reads them back. Preparing takes twice the memory of the features: 4 MB a clip of
 30 s.
 
 Audio files are decoded by `soundfile` and resampled by `soxr`, rounded to 16 bits as in Whisper's
@@ -36,8 +36,8 @@ import numpy as np
 
 from siliconprof.datasets import (
     log_mel,
-    preparing,
     repository,
+    sources,
     speech_synthesis,
     tokenizer,
     user_files,
@@ -80,14 +80,14 @@ class _Unusable(Exception):
     """A clip that is skipped; one of `FIXES` says why."""
 
 
-def make(spec: DatasetSpec) -> preparing.Material:
+def make(spec: DatasetSpec) -> sources.Material:
     """Make the features and labels of a data set.
 
     Raises:
         PrepareError: the data set cannot be read, or a library is missing.
     """
     decoders = () if spec.source == "builtin" else ("soundfile", "soxr")
-    versions = preparing.versions(spec, "tokenizers", "transformers", *decoders)
+    versions = spec.versions("tokenizers", "transformers", *decoders)
     rows, origin = _source(spec)
     clips, skipped, audio_sha256 = _usable(spec, rows, origin)
     dataset_tokenizer = tokenizer.for_dataset(spec, [clip.text for clip in clips], SPECIAL_TOKENS)
@@ -120,7 +120,7 @@ def make(spec: DatasetSpec) -> preparing.Material:
         **dataset_tokenizer.facts([clip.text for clip in clips]),
         **versions,
     }
-    return preparing.Material(origin, arrays, facts, dataset_tokenizer.json)
+    return sources.Material(origin, arrays, facts, dataset_tokenizer.json)
 
 
 def _padded(sequences: Sequence[Sequence[int]], end_of_text: int) -> tuple[np.ndarray, np.ndarray]:
@@ -134,11 +134,11 @@ def _padded(sequences: Sequence[Sequence[int]], end_of_text: int) -> tuple[np.nd
     return inputs, labels
 
 
-def _source(spec: DatasetSpec) -> tuple[Rows, preparing.Origin]:
+def _source(spec: DatasetSpec) -> tuple[Rows, sources.Origin]:
     """Open the source; iterating over the rows reads them."""
     if spec.source == "builtin":
         clips = speech_synthesis.clips(spec.clip_seconds)
-        return ((text, samples) for samples, text in clips), preparing.Origin(synthetic=True)
+        return ((text, samples) for samples, text in clips), sources.Origin(synthetic=True)
     if spec.source == "folder":  # perhaps in Mozilla's layout
         folder = repository.existing_folder(spec)
         places = [folder, *sorted(folder.glob("*/"))]
@@ -150,7 +150,7 @@ def _source(spec: DatasetSpec) -> tuple[Rows, preparing.Origin]:
         ]
         if folder in languages:
             file = folder / f"{spec.split}.tsv"
-            return _listed(spec, file), preparing.Origin(files=[file])
+            return _listed(spec, file), sources.Origin(files=[file])
         if languages:
             raise spec.error(f"set path to one language: {repository.some(map(str, languages))}")
     opened = repository.open_repository(spec)
@@ -196,7 +196,7 @@ class Clip(NamedTuple):
 
 
 def _usable(
-    spec: DatasetSpec, rows: Rows, origin: preparing.Origin
+    spec: DatasetSpec, rows: Rows, origin: sources.Origin
 ) -> tuple[list[Clip], Counter[str], str]:
     """(the first `max_clips` clips that can be used, reason -> number of others, audio's SHA-256).
 

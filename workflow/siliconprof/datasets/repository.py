@@ -19,7 +19,7 @@ from typing import Any
 import yaml
 
 from siliconprof import words
-from siliconprof.datasets import preparing, user_files
+from siliconprof.datasets import sources, user_files
 from siliconprof.datasets.dataset_spec import DatasetSpec, PrepareError
 from siliconprof.errors import in_one_line
 
@@ -55,7 +55,7 @@ class Repository:
     """An opened data set."""
 
     builder: Any  # of `datasets`
-    origin: preparing.Origin
+    origin: sources.Origin
     files: Sequence[Path] = ()  # here, of the splits that are read; without clips and pictures
 
 
@@ -73,7 +73,7 @@ def open_repository(spec: DatasetSpec) -> Repository:
     builder = _builder(spec, str(folder.resolve()), spec.subset)
     files = _whole_files(spec, builder, folder.resolve())
     links = user_files.dead_links(folder)
-    origin = preparing.Origin(files=[*files, folder / CARD], whole_folder=True)
+    origin = sources.Origin(files=[*files, folder / CARD], whole_folder=True)
     if links:
         origin.skipped.append(f"{words.count(len(links), 'dead link')}: {some(links)}")
     return Repository(builder, origin, files)
@@ -121,7 +121,7 @@ def quiet_libraries(spec: DatasetSpec) -> None:
     Raises:
         PrepareError: one of the two is not installed.
     """
-    preparing.versions(spec, "datasets", "huggingface_hub")
+    spec.versions("datasets", "huggingface_hub")
     import datasets
     import huggingface_hub
 
@@ -246,10 +246,10 @@ def _open_hub(spec: DatasetSpec) -> Repository:
     else:
         builder = _builder(spec, where, spec.subset, revision=revision)
     if not Path(where).is_dir():
-        return Repository(builder, preparing.Origin(commit))
+        return Repository(builder, sources.Origin(commit))
     if links := user_files.dead_links(Path(where)):
         raise spec.error(f"{where} is not whole: no {some(links)}; download it again")
-    return Repository(builder, preparing.Origin(commit), _whole_files(spec, builder, Path(where)))
+    return Repository(builder, sources.Origin(commit), _whole_files(spec, builder, Path(where)))
 
 
 # -- rows ------------------------------------------------------------------------------------------

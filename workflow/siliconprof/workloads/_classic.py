@@ -21,7 +21,7 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from siliconprof.datasets import prepared
+from siliconprof.datasets.training_data import shuffled
 from siliconprof.declarations import Parameter, Settings, integer, number, several
 from siliconprof.store.cell import PRECISIONS
 from siliconprof.workloads.base import TRAINING_PARAMETERS, Batch, TrainingWorkload
@@ -224,7 +224,7 @@ class ClassicWorkload(TrainingWorkload):
     def batches(self, data: Any, seed: int) -> Iterator[Batch]:
         """Each epoch in a new order, the last batch smaller: images (B, 28, 28), labels (B,)."""
         n_train = data.counts["train"]
-        for order in prepared.shuffled(n_train, n_train, seed):
+        for order in shuffled(n_train, n_train, seed):
             for start in range(0, n_train, self.batch_size):
                 yield data.batch(order[start : start + self.batch_size])
 
