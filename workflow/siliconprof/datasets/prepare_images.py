@@ -86,17 +86,12 @@ def _rows(spec: DatasetSpec, n_train: int, n_test: int) -> tuple[list[int], list
     return [*range(spec.n_train), *validation], [*range(spec.n_test)]
 
 
-# -- the four IDX files ----------------------------------------------------------------------------
-
-
 def _idx_files(folder: Path) -> list[Path]:
-    """The four files, plain and packed."""
     names = [name for pair in IDX_FILES for name in pair]
     return [folder / f"{name}{suffix}" for name in names for suffix in ("", ".gz")]
 
 
 def _of_idx_files(spec: DatasetSpec, folder: Path) -> tuple[Labelled, sources.Origin]:
-    """The images of a folder that has IDX files."""
     train, test = (_idx_part(spec, folder, *names) for names in IDX_FILES)
     chosen = zip((train, test), _rows(spec, len(train[1]), len(test[1])), strict=True)
     pieces = [(images[rows], labels[rows]) for (images, labels), rows in chosen]
@@ -104,7 +99,6 @@ def _of_idx_files(spec: DatasetSpec, folder: Path) -> tuple[Labelled, sources.Or
 
 
 def _idx_part(spec: DatasetSpec, folder: Path, images_name: str, labels_name: str) -> Labelled:
-    """All images and labels of one part."""
     images = _idx_array(spec, folder, images_name, SHAPE)
     labels = _idx_array(spec, folder, labels_name, ())
     most = labels.max(initial=0)
@@ -149,11 +143,7 @@ def _idx_array(spec: DatasetSpec, folder: Path, name: str, shape: Sequence[int])
         return values.reshape(n, *shape)
 
 
-# -- the hub's layouts -----------------------------------------------------------------------------
-
-
 def _of_repository(spec: DatasetSpec) -> tuple[Labelled, sources.Origin]:
-    """The images of a data set that `datasets` reads."""
     opened = repository.open_repository(spec)
     train, test = (spec.model_copy(update={"split": split}) for split in ("train", "test"))
     parts = (train, None), (test, spec.n_test)
@@ -173,7 +163,6 @@ def _of_repository(spec: DatasetSpec) -> tuple[Labelled, sources.Origin]:
 
 
 def _decoded(spec: DatasetSpec, cells: Sequence[tuple[Any, ...]], rows: Sequence[int]) -> Labelled:
-    """The images and labels of some rows."""
     from PIL import Image
 
     images, labels = np.empty((len(rows), *SHAPE), np.uint8), np.empty(len(rows), np.uint8)

@@ -83,9 +83,6 @@ def _whole_files(spec: DatasetSpec, builder: Any, root: Path) -> list[Path]:
     """The files in a folder that a data set's splits are read from, after a look at each.
 
     Files that no person put there are taken out of what is read.
-
-    Raises:
-        PrepareError: one is empty, no text where one is expected, or missing.
     """
     splits = ("train", "test") if spec.kind == "images" else (spec.split,)
     clip_suffixes = tuple(getattr(builder, "EXTENSIONS", ()))  # of files that rows name
@@ -214,9 +211,6 @@ def _unreadable(spec: DatasetSpec, error: Exception) -> PrepareError:
     return spec.error(f"cannot read {place(spec)}: {message}; {fix}")
 
 
-# -- the hub ---------------------------------------------------------------------------------------
-
-
 def _open_hub(spec: DatasetSpec) -> Repository:
     """Open a dataset on the hub, or what `hf download` left in its cache where it is not reachable."""
     from huggingface_hub import HfApi, snapshot_download
@@ -250,9 +244,6 @@ def _open_hub(spec: DatasetSpec) -> Repository:
     if links := user_files.dead_links(Path(where)):
         raise spec.error(f"{where} is not whole: no {some(links)}; download it again")
     return Repository(builder, sources.Origin(commit), _whole_files(spec, builder, Path(where)))
-
-
-# -- rows ------------------------------------------------------------------------------------------
 
 
 def rows(opened: Repository, spec: DatasetSpec, *keys: str) -> Iterator[tuple[Any, ...]]:
@@ -342,7 +333,6 @@ def _undecoded(builder: Any, spec: DatasetSpec) -> Any:
 
 
 def _value(opened: Repository, spec: DatasetSpec, row: Mapping[str, Any], key: str) -> Any:
-    """The value of the column that a key of the spec names."""
     column = getattr(spec, key)
     if column not in row:
         fix = f"set {key} to one of: {some(row)}"

@@ -293,7 +293,6 @@ class Experiment:
         return canonical_json({"code": code, "libraries": libraries})
 
     def _missing_models(self) -> list[str]:
-        """Models that no file tells of yet."""
         folder = self._folder / model_facts.FOLDER
         return [name for name in self.models if not (folder / f"{name}.json").exists()]
 
@@ -311,7 +310,6 @@ class Experiment:
         return host_file.resolve(self._folder, self.config["host"], self._devices)
 
     def _cells(self, label: str) -> _Cells:
-        """The cells of a host of this run."""
         for name in self.models:  # raises where one must be looked at first
             self._checkpoints.model.get(model=name)
         made, path = 0, self._folder / "hosts" / f"{label}.json"

@@ -196,8 +196,6 @@ class ClassicWorkload(TrainingWorkload):
             ]
         return problems
 
-    # -- how much work ---------------------------------------------------------------------
-
     def flops_per_step(self) -> tuple[float, str]:
         """Two operations per multiply-add of every layer, exact, for the forward pass, as many for
         the gradient by the weights, and as many for the gradient by the layer's input, which is
@@ -219,8 +217,6 @@ class ClassicWorkload(TrainingWorkload):
         """Keras's Adam; see above about its epsilon."""
         return super().optimizer_settings(precision) | {"eps": EPSILON}
 
-    # -- data ------------------------------------------------------------------------------
-
     def batches(self, data: Any, seed: int) -> Iterator[Batch]:
         """Each epoch in a new order, the last batch smaller: images (B, 28, 28), labels (B,)."""
         n_train = data.counts["train"]
@@ -230,8 +226,6 @@ class ClassicWorkload(TrainingWorkload):
 
     def evaluation_batches(self, data: Any) -> Iterator[Batch]:
         return data.part_batches("validation", self.batch_size)
-
-    # -- weights and models ----------------------------------------------------------------
 
     def weights_origin(self) -> dict[str, Any]:
         return {"weights": "random", "weights_drawn": "as Keras draws them, by numpy"}
