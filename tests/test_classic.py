@@ -23,7 +23,7 @@ from conftest import (
 )
 from measuring import by_hand, session_of
 from siliconprof import plugins
-from siliconprof.datasets import dataset_spec, image_synthesis, prepare, training_data
+from siliconprof.datasets import dataset_spec, prepare, synthesis, training_data
 from siliconprof.errors import UserError
 from siliconprof.session.session import Session
 from siliconprof.session.trial import Trial
@@ -65,7 +65,7 @@ def pictures(seed: int, n: int = 32) -> dict[str, np.ndarray]:
 def garments(n_train: int, n_validation: int, n_test: int) -> training_data.ImageData:
     """The first of the built-in images."""
     counts = {"train": n_train, "validation": n_validation, "test": n_test}
-    parts = [image_synthesis.images(place, n) for place, n in enumerate(counts.values())]
+    parts = [synthesis.images(place, n) for place, n in enumerate(counts.values())]
     images, labels = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
     return training_data.ImageData(images, labels, counts, "0" * 64, "garments")
 

@@ -32,13 +32,7 @@ from prepare_stage import (
     write_parquet,
 )
 from siliconprof import plugins
-from siliconprof.datasets import (
-    dataset_spec,
-    prepare,
-    prepared,
-    sources,
-    training_data,
-)
+from siliconprof.datasets import dataset_spec, prepare, prepared, sources, training_data
 from siliconprof.datasets.tokenizer import END_OF_TEXT
 from siliconprof.errors import UserError
 

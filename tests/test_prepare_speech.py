@@ -18,13 +18,7 @@ import numpy as np
 import prepare_stage
 import pytest
 from prepare_stage import objection, prepare_here
-from siliconprof.datasets import (
-    log_mel,
-    prepare_speech,
-    sources,
-    speech_synthesis,
-    training_data,
-)
+from siliconprof.datasets import prepare_speech, sources, synthesis, training_data
 
 RATE = 16_000
 BUILTIN = {"name": "words", "kind": "speech", "source": "builtin", "vocab_size": 512}
@@ -79,7 +73,7 @@ def test_builtin_speech(tmp_path: Path) -> None:
     facts, data, texts = prepare(BUILTIN | {"max_clips": 24}, tmp_path / "many")
     assert facts["skipped"] == {} and 24 < facts["audio_s"] < 48
     assert len(set(texts)) == facts["n_clips"] == 24
-    assert all(set(text.split()) <= set(speech_synthesis.WORDS) and text for text in texts)
+    assert all(set(text.split()) <= set(synthesis.WORDS) and text for text in texts)
     # Whisper's special tokens come first, in a fixed order.
     tokens = json.loads((tmp_path / "many" / "tokenizer.json").read_text())["added_tokens"]
     names = [END, "<|startoftranscript|>", "<|en|>", "<|transcribe|>", "<|notimestamps|>"]
@@ -98,7 +92,7 @@ def test_features_are_whispers(clip_seconds: int, n_mels: int) -> None:
     chirp = (20000 * np.sin(np.arange(n - 5000) ** 2 * 1e-5)).astype(np.int16)
     faint = (3 * np.sin(np.arange(n // 2) * 0.3)).astype(np.int16)
     for samples in (loud, chirp, faint, np.zeros(0, np.int16)):
-        ours = log_mel.log_mel(samples, clip_seconds, n_mels)
+        ours = prepare_speech.log_mel(samples, clip_seconds, n_mels)
         assert ours.shape == (n_mels, 100 * clip_seconds)
         assert np.array_equal(ours, np.rint(ours * 1024) / 1024)
         assert np.abs(ours - whisper_features(samples, clip_seconds, n_mels)).max() < 1e-3
@@ -111,7 +105,7 @@ def voice(number: int, rate: int, seconds: float) -> np.ndarray:
     """A generated clip at another rate, float (n,), cut to a length."""
     import soxr
 
-    samples = speech_synthesis.clip(number, 2)[0] / 32768
+    samples = synthesis.clip(number, 2)[0] / 32768
     return soxr.resample(samples, RATE, rate)[: int(seconds * rate)]
 
 
@@ -245,7 +239,7 @@ def test_audio_folder_keeps_every_sample(tmp_path: Path) -> None:
     """The hub's `audiofolder`: 16-bit wav at 16 kHz, which loses nothing."""
     folder, output = tmp_path / "own" / "train", tmp_path / "data"
     folder.mkdir(parents=True)
-    clips = [speech_synthesis.clip(number, 2) for number in range(3)]
+    clips = [synthesis.clip(number, 2) for number in range(3)]
     lines = ["file_name,sentence"]
     for number, (samples, text) in enumerate(clips):
         (folder / f"c{number}.wav").write_bytes(encoded(samples, RATE, "WAV"))
@@ -255,14 +249,14 @@ def test_audio_folder_keeps_every_sample(tmp_path: Path) -> None:
     facts, data, texts = prepare(dataset | {"text_column": "sentence", "vocab_size": 300}, output)
     assert texts == [text for _, text in clips]
     for features, (samples, _) in zip(data.features, clips, strict=True):
-        assert np.array_equal(features, log_mel.log_mel(samples, 2, 80))
+        assert np.array_equal(features, prepare_speech.log_mel(samples, 2, 80))
 
 
 def test_clips_that_a_table_names_and_what_is_no_table(tmp_path: Path) -> None:
     """Names are relative to the folder. LJSpeech's table has bars and no head."""
     folder, output, none = tmp_path / "own", tmp_path / "data", tmp_path / "none"
     folder.mkdir()
-    samples, text = speech_synthesis.clip(0, 2)
+    samples, text = synthesis.clip(0, 2)
     (folder / "a0.wav").write_bytes(encoded(samples, RATE, "WAV"))
     (folder / "train.csv").write_text(f"file,text\na0.wav,{text}\n")
     dataset = {"name": "t", "kind": "speech", "source": "folder", "path": str(folder)}

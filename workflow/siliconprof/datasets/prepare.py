@@ -31,11 +31,7 @@ from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 from siliconprof import options, packages
-from siliconprof.datasets import (
-    dataset_spec,
-    prepared,
-    sources,
-)
+from siliconprof.datasets import dataset_spec, prepared, sources
 from siliconprof.datasets.dataset_spec import DatasetSpec
 from siliconprof.errors import UserError, in_one_line, stage, writing
 from siliconprof.lifetime import killed_by

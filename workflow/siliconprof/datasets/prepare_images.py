@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from siliconprof.datasets import image_synthesis, repository, sources, user_files
+from siliconprof.datasets import repository, sources, synthesis, user_files
 from siliconprof.datasets.dataset_spec import DatasetSpec
 from siliconprof.datasets.prepared import N_CLASSES, SHAPE
 from siliconprof.errors import in_one_line
@@ -57,7 +57,7 @@ def _read(spec: DatasetSpec) -> tuple[Labelled, sources.Origin]:
     """The images of train, validation and test, in this order, from their source."""
     if spec.source == "builtin":
         counts = (spec.n_train, spec.n_validation, spec.n_test)
-        parts = [image_synthesis.images(number, n) for number, n in enumerate(counts)]
+        parts = [synthesis.images(number, n) for number, n in enumerate(counts)]
         return _joined(parts), sources.Origin(synthetic=True)
     folder = repository.existing_folder(spec) if spec.source == "folder" else None
     if folder and any(file.is_file() for file in _idx_files(folder)):

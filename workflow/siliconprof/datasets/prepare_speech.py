@@ -2,7 +2,7 @@
 
 The clips are generated (`builtin`, labelled synthetic), or come from a folder or the hub. They are
 
-    features.npy           float32 (n_clips, n_mels, 100 * clip_seconds), see `log_mel.py`
+    features.npy           float32 (n_clips, n_mels, 100 * clip_seconds), see `log_mel`
     decoder_input_ids.npy  int32 (n_clips, L): start, language, task, no timestamps, the text
     labels.npy             int32 (n_clips, L): the same shifted by one token, with the end of
                            the text; -100 where there is nothing to learn
@@ -29,21 +29,15 @@ import hashlib
 import io
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from siliconprof.datasets import (
-    log_mel,
-    repository,
-    sources,
-    speech_synthesis,
-    tokenizer,
-    user_files,
-)
+from siliconprof.datasets import repository, sources, synthesis, tokenizer, user_files
 from siliconprof.datasets.dataset_spec import DatasetSpec
-from siliconprof.datasets.log_mel import SAMPLING_RATE_HZ
+from siliconprof.datasets.synthesis import SAMPLING_RATE_HZ
 from siliconprof.errors import in_one_line
 
 Rows = Iterator[tuple[Any, Any]]  # (transcript or None, samples or where the audio is)
@@ -57,6 +51,7 @@ SPECIAL_TOKENS = (
     "<|transcribe|>",
     "<|notimestamps|>",
 )
+N_FFT, HOP, GRID = 400, 160, 1024  # of a clip's features
 MAX_TOKENS = 448  # positions of Whisper's decoder
 TOO_MANY_TOKENS = f"with a transcript of more than {MAX_TOKENS} tokens"
 IGNORED = -100  # both frameworks' losses skip such labels
@@ -137,7 +132,7 @@ def _padded(sequences: Sequence[Sequence[int]], end_of_text: int) -> tuple[np.nd
 def _source(spec: DatasetSpec) -> tuple[Rows, sources.Origin]:
     """Open the source; iterating over the rows reads them."""
     if spec.source == "builtin":
-        clips = speech_synthesis.clips(spec.clip_seconds)
+        clips = synthesis.clips(spec.clip_seconds)
         return ((text, samples) for samples, text in clips), sources.Origin(synthetic=True)
     if spec.source == "folder":  # perhaps in Mozilla's layout
         folder = repository.existing_folder(spec)
@@ -224,7 +219,7 @@ def _usable(
             name = f"{audio}: " if isinstance(audio, str | Path) else ""
             example = example or f" ({name}{in_one_line(error)})"
             continue
-        features = log_mel.log_mel(samples, spec.clip_seconds, spec.n_mels)
+        features = log_mel(samples, spec.clip_seconds, spec.n_mels)
         clips.append(Clip(features, transcript, len(samples)))
         audio_sha256.update(samples.astype("<i2").tobytes())
         if len(clips) == spec.max_clips:
@@ -266,3 +261,52 @@ def _decoded(audio: Any, clip_seconds: int) -> np.ndarray:
     samples = soxr.resample(channels.mean(axis=1), rate, SAMPLING_RATE_HZ)
     rounded = np.clip(np.rint(samples * 32768), -32768, 32767).astype(np.int16)
     return rounded[: clip_seconds * SAMPLING_RATE_HZ]  # resampling may add a sample
+
+
+@cache
+def _filters(n_mels: int) -> np.ndarray:
+    """float64 (201, n_mels): the mel bands."""
+    from transformers.audio_utils import mel_filter_bank
+
+    return mel_filter_bank(
+        num_frequency_bins=N_FFT // 2 + 1,
+        num_mel_filters=n_mels,
+        min_frequency=0.0,
+        max_frequency=SAMPLING_RATE_HZ / 2,
+        sampling_rate=SAMPLING_RATE_HZ,
+        norm="slaney",
+        mel_scale="slaney",
+    )
+
+
+def log_mel(samples: np.ndarray, clip_seconds: int, n_mels: int) -> np.ndarray:
+    """Whisper's features of one clip, padded with silence, the same on every host.
+
+    These are the steps of `transformers.WhisperFeatureExtractor`, by the functions that it is made of.
+    The extractor itself computes in float32 with torch where torch is installed, so that quiet bands
+    depend on the processor, and hosts must compute their losses from equal bytes. Here the sums are
+    float64, which hosts round differently by some 1e-15, and the result is rounded to 2**-10
+    (0.04 dB): about one value in 1e12 could round to a neighbour; a data set has some millions.
+
+    Args:
+        samples: int16 (n,) at 16 kHz, at most `clip_seconds` of them.
+
+    Returns:
+        float32 (n_mels, 100 * clip_seconds), multiples of 2**-10.
+    """
+    from transformers.audio_utils import spectrogram, window_function
+
+    clip = np.zeros(clip_seconds * SAMPLING_RATE_HZ)
+    clip[: len(samples)] = samples / 32768
+    logarithm = spectrogram(
+        clip,
+        window_function(N_FFT, "hann"),
+        frame_length=N_FFT,
+        hop_length=HOP,
+        power=2.0,
+        mel_filters=_filters(n_mels),
+        log_mel="log10",
+        dtype=np.float64,
+    )[:, :-1]
+    logarithm = np.maximum(logarithm, logarithm.max() - 8.0)
+    return (np.rint((logarithm + 4.0) / 4.0 * GRID) / GRID).astype(np.float32)

@@ -24,12 +24,7 @@ from snakemake.exceptions import WorkflowError
 
 from siliconprof import fingerprint, plugins
 from siliconprof.cells import cluster, config, expected, matrix
-from siliconprof.datasets import (
-    dataset_spec,
-    model_config,
-    model_facts,
-    sources,
-)
+from siliconprof.datasets import dataset_spec, model_config, model_facts, sources
 from siliconprof.errors import UserError, nearest, printable, replace_what_cannot_be_shown
 from siliconprof.hosts import detect, doctor, environment, host_file, machine, registry
 from siliconprof.lifetime import PIPELINE_VARIABLE
