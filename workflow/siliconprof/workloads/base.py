@@ -340,6 +340,8 @@ class TrainingWorkload(Workload):
         """Floating-point operations of one training step, and the source of the formula."""
         raise NotImplementedError
 
+    # -- weights and memory ----------------------------------------------------------------
+
     def weight_shapes(self) -> dict[str, tuple[int, ...]]:
         """Name of each weight -> shape, in the order in which they are drawn."""
         raise NotImplementedError

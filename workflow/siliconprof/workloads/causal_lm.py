@@ -20,7 +20,12 @@ from siliconprof.declarations import Parameter, Settings, choice, integer, numbe
 from siliconprof.errors import UserError
 from siliconprof.memory import footprint
 from siliconprof.workloads._mlx_checkpoint import checkpoint
-from siliconprof.workloads.base import TRAINING_PARAMETERS, UNLABELLED, Batch, TrainingWorkload
+from siliconprof.workloads.base import (
+    TRAINING_PARAMETERS,
+    UNLABELLED,
+    Batch,
+    TrainingWorkload,
+)
 
 LORA_MODULES = {"torch": ("peft",), "mlx": ("mlx_lm.tuner.lora",)}  # that adapters need
 # Parameter of a cell -> the file of what is known of its model; the config names the model alone.

@@ -15,7 +15,12 @@ from typing import Any
 
 from siliconprof.declarations import Bytes, Parameter, Settings, choice, integer, number
 from siliconprof.memory import footprint
-from siliconprof.workloads.base import TRAINING_PARAMETERS, Batch, KernelWorkload, TrainingWorkload
+from siliconprof.workloads.base import (
+    TRAINING_PARAMETERS,
+    Batch,
+    KernelWorkload,
+    TrainingWorkload,
+)
 
 HELD_OUT_SHARE = 0.1  # of the tokens, the last ones: they are not trained on
 LOWEST_RATE_SHARE = 0.1  # of the learning rate, at the end of its decay
