@@ -23,7 +23,7 @@ from conftest import (
 )
 from measuring import by_hand, session_of
 from siliconprof import plugins
-from siliconprof.datasets import dataset_spec, image_data, image_synthesis, prepare
+from siliconprof.datasets import dataset_spec, prepare, synthesis, training_data
 from siliconprof.errors import UserError
 from siliconprof.session.session import Session
 from siliconprof.session.trial import Trial
@@ -62,12 +62,12 @@ def pictures(seed: int, n: int = 32) -> dict[str, np.ndarray]:
     return {"images": images, "labels": generator.integers(0, 10, n, dtype=np.int32)}
 
 
-def garments(n_train: int, n_validation: int, n_test: int) -> image_data.ImageData:
+def garments(n_train: int, n_validation: int, n_test: int) -> training_data.ImageData:
     """The first of the built-in images."""
     counts = {"train": n_train, "validation": n_validation, "test": n_test}
-    parts = [image_synthesis.images(place, n) for place, n in enumerate(counts.values())]
+    parts = [synthesis.images(place, n) for place, n in enumerate(counts.values())]
     images, labels = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
-    return image_data.ImageData(images, labels, counts, "0" * 64, "garments")
+    return training_data.ImageData(images, labels, counts, "0" * 64, "garments")
 
 
 def cell(backend: str, module: str, timing: dict[str, Any] | None = None, **more: Any) -> Cell:
@@ -84,7 +84,7 @@ def cell(backend: str, module: str, timing: dict[str, Any] | None = None, **more
     )
 
 
-def trained(asked: Cell, data: image_data.ImageData) -> Session:
+def trained(asked: Cell, data: training_data.ImageData) -> Session:
     """A session whose training has run; its points pass the record's schema."""
     trial, session = Trial(asked), session_of(asked)
     session.scenario = trial.scenario()

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from siliconprof.datasets import prepared
-from siliconprof.datasets.token_data import TokenData
+from siliconprof.datasets.training_data import TokenData
 from siliconprof.memory import footprint
 from siliconprof.workloads import transformer_lm
 

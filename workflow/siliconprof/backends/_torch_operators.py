@@ -202,7 +202,6 @@ class _Roles:
         ]
 
     def leave(self) -> None:
-        """End."""
         for hook in self.hooks:
             hook.remove()
 
@@ -285,7 +284,6 @@ def _same_random_numbers(operator: Any) -> Iterator[None]:
 
 
 def _tensors(values: Any) -> list[Any]:
-    """All tensors among the values."""
     from torch.utils._pytree import tree_leaves
 
     return [value for value in tree_leaves(values) if hasattr(value, "untyped_storage")]

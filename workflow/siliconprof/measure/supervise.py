@@ -25,7 +25,7 @@ from typing import Annotated, Any
 
 from siliconprof import fingerprint, options
 from siliconprof.cells import method
-from siliconprof.datasets import dataset_file, prepared
+from siliconprof.datasets import dataset_spec, prepared
 from siliconprof.errors import UserError, writing
 from siliconprof.hosts import cgroups, environment, machine, node_check
 from siliconprof.measure import cell_line, contention, inherited, leftovers, lock, scratch
@@ -237,7 +237,7 @@ def supervise(
     cell, refusal = trial.cell, trial.refusal()
     if cell.dataset and not refusal:
         try:
-            dataset_file.read(Path(cell.dataset))
+            dataset_spec.read_facts(Path(cell.dataset))
         except prepared.DataError as error:
             refusal = "failed", str(error)
     captures = (results or Path("results")) / "captures" / cell.path

@@ -14,7 +14,7 @@ from snakemake.exceptions import WorkflowError
 
 from siliconprof import fingerprint, plugins
 from siliconprof.cells import cluster, config, matrix
-from siliconprof.datasets import dataset_spec, model_config, model_facts, preparing, source_files
+from siliconprof.datasets import dataset_spec, model_config, model_facts, sources
 from siliconprof.errors import UserError, nearest, printable
 from siliconprof.hosts import detect, host_file, machine, registry
 from siliconprof.plugins import CHECKOUT
@@ -198,7 +198,7 @@ class Files:
     def sources(self) -> dict[str, str]:
         """Name -> a word that changes with the files of a person's folder."""
         folder = self._folder / "data"
-        return {name: source_files.state(folder / name) for name in self.config["datasets"]}
+        return {name: sources.state(folder / name) for name in self.config["datasets"]}
 
     @cached_property
     def _workload_places(self) -> dict[str, int]:
@@ -224,10 +224,10 @@ class Files:
         """What decides the arrays that are made of a kind's data sets: code and libraries."""
         packages = detect.package_versions()
         libraries = {name: packages.get(name) for name in dataset_spec.LIBRARIES[kind]}
-        code = fingerprint.of([preparing.MAKERS[kind], "siliconprof.datasets.prepare"]).sha256
+        code = fingerprint.of([dataset_spec.MAKERS[kind], "siliconprof.datasets.prepare"]).sha256
         makes = {"code": code, "libraries": libraries}
         if kind == "text":  # of the package's own data sets
-            makes["builtin"] = fingerprint.of_file(preparing.BUILTIN_TEXT)
+            makes["builtin"] = fingerprint.of_file(dataset_spec.BUILTIN_TEXT)
         return canonical_json(makes)
 
     # -- models -------------------------------------------------------------------------------

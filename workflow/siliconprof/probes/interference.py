@@ -242,7 +242,6 @@ class Plugin(Probe):
         return summary | {"reasons": reasons, "flags": flags}
 
     def _gpu(self) -> dict[str, Any]:
-        """The GPU's part of the summary."""
         if self.gpu.reason is not None:
             return {"gpu_means": self.gpu.reason}
         if self.most_processes is None:

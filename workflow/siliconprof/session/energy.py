@@ -117,8 +117,6 @@ class EnergyMeter:
         self._steps: int | None = None
         self._samples_per_step = 0
 
-    # -- idle ------------------------------------------------------------------------------
-
     def idle(self, when: str) -> None:
         """Measure idle power, with the device's context open and nothing running.
 
@@ -140,8 +138,6 @@ class EnergyMeter:
             elif moved >= LEAST_IDLE_READINGS:
                 watts = joules(source, series) / (series[-1][0] - series[0][0])
             self._idle[when, source.name] = watts
-
-    # -- the window ------------------------------------------------------------------------
 
     def begin(self) -> None:
         """Open the window; unsynchronised training steps follow."""
@@ -179,8 +175,6 @@ class EnergyMeter:
         self._window.stop()
         self._steps, self._samples_per_step = steps, samples_per_step
 
-    # -- results ---------------------------------------------------------------------------
-
     def summary(self) -> dict[str, Any]:
         """The point's `energy`: joules, watts, seconds; None with a reason where not measured."""
         sources = [self._source(s, source) for s in self.sensors for source in s.sources]
@@ -202,7 +196,6 @@ class EnergyMeter:
         }
 
     def _missing(self, sensor: EnergySensor, source: Source, series: Series) -> str | None:
-        """Why a source has no energy, or None."""
         if source.reason is not None:
             return source.reason
         window = self._window
@@ -219,7 +212,6 @@ class EnergyMeter:
         return "the counter was reset in the window" if joules(source, series) <= 0 else None
 
     def _source(self, sensor: EnergySensor, source: Source) -> dict[str, Any]:
-        """One source's part of the summary."""
         read = self._window and source.reason is None
         if self._window and self._steps is not None and source.name not in self._window.lost:
             source = sensor.held(source)

@@ -54,9 +54,6 @@ def not_checked(reason: str, **numbers: Any) -> Check:
     return {"verdict": "not checked", "reason": reason, **numbers}
 
 
-# -- the clock -----------------------------------------------------------------------------------
-
-
 def clock_checks(session: Session) -> dict[str, Check]:
     """`clock` and `sleep`; either flags the cell with `clock`.
 
@@ -102,9 +99,6 @@ def clock_checks(session: Session) -> dict[str, Check]:
             second_all_s=second_all_s,
         ),
     }
-
-
-# -- twice the work ------------------------------------------------------------------------------
 
 
 def doubled(
@@ -280,9 +274,6 @@ def _taken_over(shared: Path | None) -> dict[str, Check]:
         return {}
     origin = {"taken_from": found["cell"], "age_s": age_s}
     return {name: check | origin for name, check in found["checks"].items()}
-
-
-# -- after the measurement -----------------------------------------------------------------------
 
 
 def precision_check(requested: str, effective: str | None, evidence: Mapping[str, Any]) -> Check:

@@ -52,9 +52,9 @@ class Session:
             prepared.DataError: they are missing or damaged.
         """
         if self._data is None:
-            from siliconprof.datasets import data_folder
+            from siliconprof.datasets import training_data
 
-            self._data = data_folder.load(Path(self.cell.dataset or ""))
+            self._data = training_data.load(Path(self.cell.dataset or ""))
         return self._data
 
     @property

@@ -137,7 +137,6 @@ class Pace:
         return len(self.times) < self._least and overran(least_s, self.plan.budget_s)
 
     def _look_is_due(self) -> bool:
-        """Whether the schedule's next look has come."""
         # Looking after every time would cost more than short operations do, and whoever looks often
         # enough sees a narrow interval by chance.
         due = len(self.times) >= self._next_look
@@ -312,9 +311,6 @@ def repeat(
         pace.times.append(time_one())
     found = pace.warmup_times, pace.times, str(pace.stopped_by)
     return Repeats(*found, calls or 1, watch.disturbed())
-
-
-# -- what a series of times looks like -----------------------------------------------------------
 
 
 def noise(times: Sequence[float]) -> str | None:

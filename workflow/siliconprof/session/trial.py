@@ -65,8 +65,6 @@ class Trial:
         """Whether the training step is compiled."""
         return bool(self.trains and self.workload.parameters.get("compile"))
 
-    # -- packages ------------------------------------------------------------------------------
-
     @cached_property
     def packages(self) -> list[str]:
         """Distributions whose version the cell's numbers depend on."""
@@ -116,15 +114,9 @@ class Trial:
             "HF_HUB_DISABLE_TELEMETRY": "1",
         }
 
-    # -- memory --------------------------------------------------------------------------------
-
     @property
     def _auto_batch(self) -> bool:
-        """Whether the memory model has to find the batch size.
-
-        Raises:
-            UserError: it cannot, in this scenario.
-        """
+        """Whether the memory model has to find the batch size."""
         if self.cell.parameters.get("batch_size") != AUTO:
             return False
         if self.cell.scenario != "near-capacity":
@@ -187,7 +179,6 @@ class Trial:
 
     @cached_property
     def _question(self) -> memory_model.Question:
-        """The input of the decision on the scenario."""
         cell = self.cell
         predicted = self.workload.memory_bytes(*self._device)
         capacity, source = self._capacity
@@ -263,8 +254,6 @@ class Trial:
             "confirmed_share": None,
             "confirmed_by": None,
         }
-
-    # -- refusal -------------------------------------------------------------------------------
 
     def refusal(self) -> tuple[str, str] | None:
         """(status, reason) of a cell that is not to be measured, or None.

@@ -87,8 +87,6 @@ class Run(StepSchedule):
         """The number of steps done, with those of an earlier process."""
         return len(self.losses)
 
-    # -- to the last step ------------------------------------------------------------------
-
     def train(self) -> None:
         """Run all steps that are not done yet, with evaluations and checkpoints between them."""
         self._resume()
@@ -168,8 +166,6 @@ class Run(StepSchedule):
             reason = f"the one after {step} steps was not saved: {in_one_line(error)}"
             self.session.method["checkpoints"] = reason
             temporary.remove(unfinished)
-
-    # -- after it --------------------------------------------------------------------------
 
     def texts(self) -> list[dict[str, Any]]:
         """`temperature`, `prompt` and `text` for each temperature.
