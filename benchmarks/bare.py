@@ -31,7 +31,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))  # `python -P` leaves it out
 
 from shared import CONFIG, ROOT, as_ratio, measured, planned_cells, ratio
-from siliconprof.datasets import data_folder
+from siliconprof.datasets import training_data
 from siliconprof.hosts import blas
 from siliconprof.measure import fork_server
 from siliconprof.session.trial import Trial
@@ -143,7 +143,7 @@ def loop(text: str, steps: int) -> None:
     """Print the median of so many steps of a cell's training without us, after a fifth as many."""
     cell = Cell.from_json(text)
     workload = Trial(cell).workload
-    data = data_folder.load(ROOT / (cell.dataset or ""))
+    data = training_data.load(ROOT / (cell.dataset or ""))
     trained = LOOPS[cell.backend, cell.trainer or ""]
     warm_up = int(WARM_UP_SHARE * steps)
     times = trained(workload, workload.batches(data, cell.seed), cell, warm_up + steps)

@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # `python -P` leaves it out
 import numpy as np
 from shared import as_ratio, ratio, trained, whole_step_s, workload_of
 from siliconprof import plugins
-from siliconprof.datasets import token_data
+from siliconprof.datasets import training_data
 from siliconprof.session.sampler import Sampler
 
 VOCABULARY = 512
@@ -43,7 +43,7 @@ def step_of(threads: int) -> tuple[Callable[[], float], Any]:
     workload = workload_of("gpt2", **TRAINING)
     training = trained(workload, "torch-cpu", "fp32", threads)
     tokens = np.random.default_rng(0).integers(0, VOCABULARY, TOKENS, dtype=np.uint16)
-    batches = workload.batches(token_data.TokenData(tokens, "", VOCABULARY, "random"), 0)
+    batches = workload.batches(training_data.TokenData(tokens, "", VOCABULARY, "random"), 0)
 
     def step() -> float:
         training.batch = next(batches)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 from siliconprof import plugins
-from siliconprof.datasets.token_data import TokenData
+from siliconprof.datasets.training_data import TokenData
 from siliconprof.workloads import transformer_lm
 
 SMOLLM2 = {"model_type": "llama", "hidden_size": 576, "intermediate_size": 1536}

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import ROOT
-from siliconprof.datasets import data_folder, dataset_file, dataset_spec, prepare, prepared
+from siliconprof.datasets import dataset_spec, prepare, prepared, training_data
 
 WORKFLOW = ROOT / "workflow"
 
@@ -58,11 +58,11 @@ def made(output: Path, run: subprocess.CompletedProcess[str] | None = None) -> t
     kind = facts["kind"]
     names = {path.name for path in output.glob("[!.]*")}
     assert names == {*dataset_spec.files(kind), "sources.json"}
-    assert dataset_file.read(output) == facts
+    assert dataset_spec.read_facts(output) == facts
     for name in prepared.ARRAYS[kind]:
         values = np.load(output / f"{name}.npy")
         assert facts[f"{name}_sha256"] == prepared.array_sha256(values)
-    data = data_folder.load(output)
+    data = training_data.load(output)
     assert (data.name, data.sha256) == (facts["name"], facts["sha256"])
     if kind in dataset_spec.TOKENISED:
         tokenizer = (output / "tokenizer.json").read_bytes()

@@ -22,7 +22,7 @@ from conftest import (
 from measuring import by_hand, session_of
 from models import images
 from siliconprof import plugins
-from siliconprof.datasets import dataset_spec, image_data, image_synthesis, prepare
+from siliconprof.datasets import dataset_spec, prepare, synthesis, training_data
 from siliconprof.errors import UserError
 from siliconprof.session.session import Session
 from siliconprof.session.trial import Trial
@@ -54,12 +54,12 @@ def workload(name: str, **more: Any) -> Any:
     return plugins.load("workloads", name)(defaults(name, **{"batch_sizes": [32]} | more))
 
 
-def garments(n_train: int, n_validation: int, n_test: int) -> image_data.ImageData:
+def garments(n_train: int, n_validation: int, n_test: int) -> training_data.ImageData:
     """The first of the built-in images."""
     counts = {"train": n_train, "validation": n_validation, "test": n_test}
-    parts = [image_synthesis.images(place, n) for place, n in enumerate(counts.values())]
+    parts = [synthesis.images(place, n) for place, n in enumerate(counts.values())]
     images, labels = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
-    return image_data.ImageData(images, labels, counts, "0" * 64, "garments")
+    return training_data.ImageData(images, labels, counts, "0" * 64, "garments")
 
 
 def cell(backend: str, module: str, timing: dict[str, Any] | None = None, **more: Any) -> Cell:
@@ -68,7 +68,7 @@ def cell(backend: str, module: str, timing: dict[str, Any] | None = None, **more
     return cpu_cell(backend, module, {"batch_sizes": [32]} | more, **how)
 
 
-def trained(asked: Cell, data: image_data.ImageData) -> Session:
+def trained(asked: Cell, data: training_data.ImageData) -> Session:
     """A session whose training has run; its points pass the record's schema."""
     trial, session = Trial(asked), session_of(asked)
     session.scenario = trial.scenario()

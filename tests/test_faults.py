@@ -28,7 +28,7 @@ from faulty_cells import (
 )
 from siliconprof.backends import torch_mps
 from siliconprof.hosts import cgroups
-from siliconprof.measure import lock, supervise
+from siliconprof.measure import lock, outcome
 from siliconprof.measure.child import Output
 from siliconprof.store import record
 
@@ -124,13 +124,13 @@ def test_a_sign_is_found_wherever_it_is_in_the_output() -> None:
             output.add(part.encode())
         assert output.found == {"command buffer exited with error status"}, cut
     report = {"status": "ok", "reason": None, "points": [{}]}
-    found = supervise.aborted(report, aborts, output)
+    found = outcome.aborted(report, aborts, output)
     assert (found["status"], found["points"]) == ("oom", []) and "Insufficient" in found["reason"]
     output.add(b"Caused GPU Timeout Error (00000002:kIOGPUCommandBufferCallbackErrorTimeout)")
-    late = supervise.aborted(report | {"status": "timeout", "reason": "late"}, aborts, output)
+    late = outcome.aborted(report | {"status": "timeout", "reason": "late"}, aborts, output)
     assert late["reason"].startswith("late; macOS aborted") and late["points"]
-    assert supervise.aborted(report, aborts, Output(aborts)) is report
-    assert supervise.aborted(report, {}, output) is report
+    assert outcome.aborted(report, aborts, Output(aborts)) is report
+    assert outcome.aborted(report, {}, output) is report
 
 
 @pytest.mark.slow

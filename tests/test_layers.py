@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import graphlib
 import json
 import re
 import sys
@@ -65,13 +66,13 @@ def test_every_rule_says_what_it_does() -> None:
 # -- the package -------------------------------------------------------------------------------
 
 # The map of the house: folders of the package, floor by floor. A module imports from its own
-# folder and from lower floors, never from beside it or above. (What is imported for a type alone,
-# under TYPE_CHECKING, does not count: nothing runs.)
+# folder and from lower floors, never from beside it or above, nor for a type alone.
 FLOORS = (
     ("", "stats"),  # modules at the top: errors, finding plug-ins and code; then pure statistics
     ("store", "memory"),  # files: records, tables; how much memory a training needs
     ("hosts", "datasets"),  # what a machine is and its sensors say; the arrays that are read
-    ("backends", "probes"),  # plug-ins: frameworks on devices, samplers
+    ("backends",),  # plug-ins: frameworks on devices
+    ("probes",),  # plug-ins: what is read beside a measurement
     ("session",),  # what a plug-in sees of a running cell: timing, checks, energy, memory limits
     ("workloads",),  # plug-ins: models and operations
     ("trainers", "analyse"),  # plug-ins: how a model is trained; records into tables and causes
@@ -83,29 +84,15 @@ FLOORS = (
 
 
 def imported(path: Path) -> set[str]:
-    """Folders of this package ("" is the top) from which a file imports at run time."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    types_only = {
-        id(node)
-        for block in ast.walk(tree)
-        if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"
-        for node in ast.walk(block)
-    }
+    """Dotted names below this package that a file imports, wherever it does."""
     found = set()
-    for node in ast.walk(tree):
-        if id(node) in types_only:
-            continue
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
+            found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            names = [f"{node.module}.{alias.name}" for alias in node.names]
-        else:
-            continue
-        for name in names:
-            parts = name.split(".")
-            if parts[0] == PACKAGE.name and len(parts) > 1:
-                found.add(parts[1] if (PACKAGE / parts[1]).is_dir() else "")
-    return found
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    own = f"{PACKAGE.name}."
+    return {name.removeprefix(own) for name in found if name.startswith(own)}
 
 
 def test_imports_go_down_the_floors() -> None:
@@ -116,11 +103,25 @@ def test_imports_go_down_the_floors() -> None:
         where = path.relative_to(PACKAGE)
         own = where.parts[0] if len(where.parts) > 1 else ""
         seen.add(own)
-        for folder in sorted(imported(path) - {own}):
+        folders = {name.split(".")[0] for name in imported(path)}
+        for folder in sorted({f if (PACKAGE / f).is_dir() else "" for f in folders} - {own}):
             if floor_of[folder] >= floor_of[own]:
                 up.append(f"{where}: imports from {folder or 'the top'}")
     assert up == []
     assert seen == floor_of.keys()
+
+
+def test_no_file_imports_one_that_leads_back_to_it() -> None:
+    """The graph of files has no circle, within a folder neither."""
+    files = {
+        ".".join(path.relative_to(PACKAGE).with_suffix("").parts): path
+        for path in PACKAGE.rglob("*.py")
+    }
+    graph = {
+        module: {n if n in files else n.rpartition(".")[0] for n in imported(path)}
+        for module, path in files.items()
+    }
+    graphlib.TopologicalSorter(graph).prepare()  # raises an error that names one
 
 
 def test_reading_the_snakefile_loads_no_framework() -> None:

@@ -29,7 +29,8 @@ from siliconprof.store import model as store_model
 from siliconprof.store.cell import AXES, PRECISIONS
 from siliconprof.store.experiment import Workload as Entry
 from siliconprof.trainers.base import Trainer
-from siliconprof.workloads.base import KernelWorkload, TrainingWorkload, Workload
+from siliconprof.workloads._training import TrainingWorkload
+from siliconprof.workloads.base import KernelWorkload, Workload
 
 BASES = {"backends": Backend, "workloads": Workload, "trainers": Trainer, "probes": Probe}
 ALL = [(kind, name) for kind in plugins.KINDS for name in plugins.names(kind)]

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from models import SMOLLM2
 from siliconprof import plugins
-from siliconprof.backends.base import Operator
+from siliconprof.backends._step import Operator
 from siliconprof.compare import predict
 from siliconprof.memory.memory_model import VOCAB_SIZE
 from siliconprof.session import inventory

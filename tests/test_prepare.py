@@ -32,15 +32,7 @@ from prepare_stage import (
     write_parquet,
 )
 from siliconprof import plugins
-from siliconprof.datasets import (
-    data_folder,
-    dataset_file,
-    dataset_spec,
-    prepare,
-    prepared,
-    source_files,
-    token_data,
-)
+from siliconprof.datasets import dataset_spec, prepare, prepared, sources, training_data
 from siliconprof.datasets.tokenizer import END_OF_TEXT
 from siliconprof.errors import UserError
 
@@ -178,23 +170,23 @@ def test_files_of_a_folder_are_looked_at_again(gpt2_like: Path, tmp_path: Path) 
     lines.write_text('{"text": "one"}\n{"text": "two"}\n')
     dataset = {"name": "own", "source": "folder", "path": str(folder), "vocab_size": 1000}
     dataset |= {"tokenizer": str(given)}
-    assert source_files.state(output) == source_files.NEW
+    assert sources.state(output) == sources.NEW
     for file in (lines, given / "tokenizer.json"):
         prepare_here(dataset, output)
-        assert source_files.changed(output) == []
-        assert source_files.state(output) == source_files.NEW
+        assert sources.changed(output) == []
+        assert sources.state(output) == sources.NEW
         file.write_bytes(file.read_bytes() + b"\n")
-        assert source_files.changed(output) == [str(file)]
-        changed = source_files.state(output)
-        assert changed == source_files.state(output) != source_files.NEW
+        assert sources.changed(output) == [str(file)]
+        changed = sources.state(output)
+        assert changed == sources.state(output) != sources.NEW
     # What a state is kept with is given by the pipeline, so that it stays once it is prepared.
     prepare_here(dataset, output, sources_state=changed)
     (folder / "train-2.jsonl").write_text('{"text": "three"}\n')
-    assert source_files.changed(output) == [str(folder)]
+    assert sources.changed(output) == [str(folder)]
     folder.rename(tmp_path / "taken-away")
-    assert source_files.state(output) == changed
+    assert sources.state(output) == changed
     (output / "sources.json").write_text("[]")
-    assert source_files.state(output) == source_files.NEW
+    assert sources.state(output) == sources.NEW
 
 
 # Downloads as they unpack -----------------------------------------------------------------------
@@ -444,8 +436,8 @@ def test_damage_of_any_kind_of_data_is_noticed(kind: str, tmp_path: Path) -> Non
 
     def noticed(words: str) -> None:
         with pytest.raises(prepared.DataError, match=words) as error:
-            dataset_file.read(tmp_path)  # as the supervisor does, before the measuring process
-            data_folder.load(tmp_path)
+            dataset_spec.read_facts(tmp_path)  # as the supervisor does, before the measuring one
+            training_data.load(tmp_path)
         assert "\n" not in str(error.value)
 
     for name in (f"{array}.npy" for array in prepared.ARRAYS[kind]):
@@ -468,7 +460,7 @@ def test_damage_of_any_kind_of_data_is_noticed(kind: str, tmp_path: Path) -> Non
         noticed(r"dataset\.json is damaged")
     (tmp_path / "dataset.json").write_text(json.dumps(facts | {number: "many", "nmae": "x"}))
     with pytest.raises(prepared.DataError) as error:  # every mistake
-        dataset_file.read(tmp_path)
+        dataset_spec.read_facts(tmp_path)
     assert f"{number}: is 'many'; expected a valid integer; " in str(error.value)
     assert "nmae: unknown key; " in str(error.value) and "did you mean 'name'?" in str(error.value)
     (tmp_path / "dataset.json").unlink()
@@ -476,7 +468,7 @@ def test_damage_of_any_kind_of_data_is_noticed(kind: str, tmp_path: Path) -> Non
 
 
 def test_batches_visit_every_window_once_an_epoch() -> None:
-    data = token_data.TokenData(np.arange(1000, dtype=np.uint16), "", 1024, "count")
+    data = training_data.TokenData(np.arange(1000, dtype=np.uint16), "", 1024, "count")
     n_batches = 33 // 4
     first_two = list(itertools.islice(data.batches(4, 30, seed=7), 2 * n_batches))
     assert all(batch.shape == (4, 30) and batch.dtype == np.int32 for batch in first_two)

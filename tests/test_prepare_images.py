@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from prepare_stage import idx, made, objection, png, prepare_here
-from siliconprof.datasets import image_data, prepared, source_files
+from siliconprof.datasets import prepared, sources, training_data
 
 BUILTIN = {"name": "garments", "kind": "images", "source": "builtin"}
 SMALL = {"n_train": 30, "n_validation": 12, "n_test": 10}
@@ -24,13 +24,15 @@ IDX = (
 )
 
 
-def prepare(dataset: dict[str, Any], output: Path) -> tuple[dict[str, Any], image_data.ImageData]:
+def prepare(
+    dataset: dict[str, Any], output: Path
+) -> tuple[dict[str, Any], training_data.ImageData]:
     """(dataset.json, data), prepared in this process."""
     prepare_here(dataset, output)
     return made(output)
 
 
-def whole(data: image_data.ImageData, part: str) -> dict[str, np.ndarray]:
+def whole(data: training_data.ImageData, part: str) -> dict[str, np.ndarray]:
     """All of a part as one batch."""
     return next(data.part_batches(part, len(data.labels)))
 
@@ -56,7 +58,7 @@ def test_builtin_images(tmp_path: Path) -> None:
 
 def test_batches(tmp_path: Path) -> None:
     _, data = prepare(BUILTIN | SMALL, tmp_path)
-    order = islice(prepared.shuffled(30, 8, seed=3), 6)  # two epochs
+    order = islice(training_data.shuffled(30, 8, seed=3), 6)  # two epochs
     for rows, batch in zip(order, data.batches(8, seed=3), strict=False):
         assert batch["images"].dtype == np.float32 and batch["labels"].dtype == np.int32
         assert np.array_equal(np.rint(batch["images"] * 255), data.images[rows])
@@ -99,7 +101,7 @@ def write_parquet(root: Path, parts: dict[str, tuple[Any, Any]]) -> None:
         pq.write_table(table, root / "data" / f"{part}-00000-of-00001.parquet")
 
 
-def check_fashion(facts: dict[str, Any], data: image_data.ImageData) -> None:
+def check_fashion(facts: dict[str, Any], data: training_data.ImageData) -> None:
     """What the two splits must have become."""
     assert np.array_equal(data.images, np.concatenate([TRAIN[0][ROWS], TEST[0][:10]]))
     assert np.array_equal(data.labels, np.concatenate([TRAIN[1][ROWS], TEST[1][:10]]))
@@ -177,7 +179,7 @@ def test_idx_files(tmp_path: Path, packed: bool) -> None:
     output = tmp_path / "data"
     check_fashion(*prepare(HUB | {"source": "folder", "path": str(root)}, output))
     (root / f"{IDX[0][0]}").write_bytes(idx(TRAIN[0][::-1]))  # takes the place of the .gz
-    assert [Path(path).name for path in source_files.changed(output)] == [IDX[0][0]]
+    assert [Path(path).name for path in sources.changed(output)] == [IDX[0][0]]
 
 
 def test_wrong_idx_files_are_named(tmp_path: Path) -> None:

@@ -18,15 +18,7 @@ import numpy as np
 import prepare_stage
 import pytest
 from prepare_stage import objection, prepare_here
-from siliconprof.datasets import (
-    data_folder,
-    log_mel,
-    prepare_speech,
-    prepared,
-    source_files,
-    speech_data,
-    speech_synthesis,
-)
+from siliconprof.datasets import prepare_speech, sources, synthesis, training_data
 
 RATE = 16_000
 BUILTIN = {"name": "words", "kind": "speech", "source": "builtin", "vocab_size": 512}
@@ -36,7 +28,7 @@ END = "<|endoftext|>"
 
 def prepare(
     dataset: dict[str, Any], output: Path
-) -> tuple[dict[str, Any], speech_data.SpeechData, list[str]]:
+) -> tuple[dict[str, Any], training_data.SpeechData, list[str]]:
     """(dataset.json, data, transcripts), prepared in this process."""
     from tokenizers import Tokenizer
 
@@ -81,7 +73,7 @@ def test_builtin_speech(tmp_path: Path) -> None:
     facts, data, texts = prepare(BUILTIN | {"max_clips": 24}, tmp_path / "many")
     assert facts["skipped"] == {} and 24 < facts["audio_s"] < 48
     assert len(set(texts)) == facts["n_clips"] == 24
-    assert all(set(text.split()) <= set(speech_synthesis.WORDS) and text for text in texts)
+    assert all(set(text.split()) <= set(synthesis.WORDS) and text for text in texts)
     # Whisper's special tokens come first, in a fixed order.
     tokens = json.loads((tmp_path / "many" / "tokenizer.json").read_text())["added_tokens"]
     names = [END, "<|startoftranscript|>", "<|en|>", "<|transcribe|>", "<|notimestamps|>"]
@@ -89,7 +81,7 @@ def test_builtin_speech(tmp_path: Path) -> None:
     # More clips are other clips beside the same ones.
     fewer = prepare_here(BUILTIN | {"max_clips": 8}, tmp_path / "few")
     assert fewer["sha256"] != facts["sha256"]
-    assert np.array_equal(data_folder.load(tmp_path / "few").features, data.features[:8])
+    assert np.array_equal(training_data.load(tmp_path / "few").features, data.features[:8])
 
 
 @pytest.mark.parametrize(("clip_seconds", "n_mels"), [(1, 80), (5, 128)])
@@ -100,7 +92,7 @@ def test_features_are_whispers(clip_seconds: int, n_mels: int) -> None:
     chirp = (20000 * np.sin(np.arange(n - 5000) ** 2 * 1e-5)).astype(np.int16)
     faint = (3 * np.sin(np.arange(n // 2) * 0.3)).astype(np.int16)
     for samples in (loud, chirp, faint, np.zeros(0, np.int16)):
-        ours = log_mel.log_mel(samples, clip_seconds, n_mels)
+        ours = prepare_speech.log_mel(samples, clip_seconds, n_mels)
         assert ours.shape == (n_mels, 100 * clip_seconds)
         assert np.array_equal(ours, np.rint(ours * 1024) / 1024)
         assert np.abs(ours - whisper_features(samples, clip_seconds, n_mels)).max() < 1e-3
@@ -113,7 +105,7 @@ def voice(number: int, rate: int, seconds: float) -> np.ndarray:
     """A generated clip at another rate, float (n,), cut to a length."""
     import soxr
 
-    samples = speech_synthesis.clip(number, 2)[0] / 32768
+    samples = synthesis.clip(number, 2)[0] / 32768
     return soxr.resample(samples, RATE, rate)[: int(seconds * rate)]
 
 
@@ -160,7 +152,7 @@ SKIPPED = {prepare_speech.NO_TEXT: 1, prepare_speech.TOO_LONG: 1, prepare_speech
 
 
 def check_common_voice(
-    facts: dict[str, Any], data: speech_data.SpeechData, texts: list[str]
+    facts: dict[str, Any], data: training_data.SpeechData, texts: list[str]
 ) -> None:
     """What the five or six clips must have become."""
     assert texts == [SENTENCES[i] for i in (0, 1, 3)]
@@ -227,7 +219,7 @@ def test_common_voice_as_mozilla_gives_it_out(mozilla: Path, tmp_path: Path) -> 
     missing = mozilla / "clips" / "common_voice_en_99.mp3"
     missing.write_bytes(b"now it is there")
     (mozilla / "clips" / "new.mp3").write_bytes(b"new")
-    assert source_files.changed(output) == [str(missing)]
+    assert sources.changed(output) == [str(missing)]
 
     none = tmp_path / "none"
     (mozilla / "test.tsv").write_bytes(b"path\tsentence\n\xff\xfe\tx\n")
@@ -247,7 +239,7 @@ def test_audio_folder_keeps_every_sample(tmp_path: Path) -> None:
     """The hub's `audiofolder`: 16-bit wav at 16 kHz, which loses nothing."""
     folder, output = tmp_path / "own" / "train", tmp_path / "data"
     folder.mkdir(parents=True)
-    clips = [speech_synthesis.clip(number, 2) for number in range(3)]
+    clips = [synthesis.clip(number, 2) for number in range(3)]
     lines = ["file_name,sentence"]
     for number, (samples, text) in enumerate(clips):
         (folder / f"c{number}.wav").write_bytes(encoded(samples, RATE, "WAV"))
@@ -257,14 +249,14 @@ def test_audio_folder_keeps_every_sample(tmp_path: Path) -> None:
     facts, data, texts = prepare(dataset | {"text_column": "sentence", "vocab_size": 300}, output)
     assert texts == [text for _, text in clips]
     for features, (samples, _) in zip(data.features, clips, strict=True):
-        assert np.array_equal(features, log_mel.log_mel(samples, 2, 80))
+        assert np.array_equal(features, prepare_speech.log_mel(samples, 2, 80))
 
 
 def test_clips_that_a_table_names_and_what_is_no_table(tmp_path: Path) -> None:
     """Names are relative to the folder. LJSpeech's table has bars and no head."""
     folder, output, none = tmp_path / "own", tmp_path / "data", tmp_path / "none"
     folder.mkdir()
-    samples, text = speech_synthesis.clip(0, 2)
+    samples, text = synthesis.clip(0, 2)
     (folder / "a0.wav").write_bytes(encoded(samples, RATE, "WAV"))
     (folder / "train.csv").write_text(f"file,text\na0.wav,{text}\n")
     dataset = {"name": "t", "kind": "speech", "source": "folder", "path": str(folder)}
@@ -291,11 +283,11 @@ def test_clips_that_a_table_names_and_what_is_no_table(tmp_path: Path) -> None:
 
 def test_batches_of_clips(tmp_path: Path) -> None:
     _, data, _ = prepare(BUILTIN | {"max_clips": 10}, tmp_path)
-    order = list(itertools.islice(prepared.shuffled(10, 3, seed=7), 4))  # more than an epoch
+    order = list(itertools.islice(training_data.shuffled(10, 3, seed=7), 4))  # more than an epoch
     for rows, batch in zip(order, data.batches(3, seed=7), strict=False):
         assert np.array_equal(batch["input_features"], data.features[rows])
         assert np.array_equal(batch["decoder_input_ids"], data.decoder_input_ids[rows])
         assert np.array_equal(batch["labels"], data.labels[rows])
-    rows = next(prepared.shuffled(10, 10, seed=7))
+    rows = next(training_data.shuffled(10, 10, seed=7))
     more = next(data.batches(12, seed=7))  # than there are clips
     assert np.array_equal(more["labels"], data.labels[[*rows, *rows[:2]]])

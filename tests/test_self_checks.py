@@ -60,11 +60,12 @@ def normal(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]
     """A cell of each backend without any fault.
 
     Another process that takes a core for a while makes the check of proportionality fail and that
-    of the marks impossible, as it must; a cell gets three chances to be left alone.
+    of the marks impossible, as it must, and so does a cache that guests share; a cell gets eight
+    chances to be left alone.
     """
     found = {}
     for backend in BACKENDS:
-        for attempt in range(3):
+        for attempt in range(8):
             folder = tmp_path_factory.mktemp(f"{backend}-{attempt}")
             found[backend] = measure(folder, product(backend))
             checks = found[backend]["checks"]

@@ -279,10 +279,10 @@ def test_pretrained_weights_are_read_from_a_folder_and_the_hub_s_cache(
 ) -> None:
     """The first loss is that of the model it came from."""
     import torch
-    from siliconprof.datasets import data_folder
+    from siliconprof.datasets import training_data
 
     records, (model, folder) = found(study), given
-    data = data_folder.load(study.path / "results/data/words")
+    data = training_data.load(study.path / "results/data/words")
     tokens = torch.from_numpy(next(data.batches(4, 32, 0))).long()
     with torch.no_grad():
         expected = float(model.eval()(input_ids=tokens, labels=tokens).loss)

@@ -188,10 +188,10 @@ def run(asked: Cell, data: Any, checkpoints: Path) -> tuple[dict[str, Any], dict
 @pytest.fixture
 def data(project: Checkout, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The prepared tokens, and the project as the current folder."""
-    from siliconprof.datasets import data_folder
+    from siliconprof.datasets import training_data
 
     monkeypatch.chdir(project.path)
-    return data_folder.load(Path(DATA))
+    return training_data.load(Path(DATA))
 
 
 def test_only_a_whole_checkpoint_is_used(data: Any, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from models import lm, words
 from siliconprof.datasets import prepared
-from siliconprof.datasets.token_data import TokenData
+from siliconprof.datasets.training_data import TokenData
 from siliconprof.memory import footprint
 
 # -- one model ---------------------------------------------------------------------------------

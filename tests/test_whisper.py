@@ -10,7 +10,7 @@ import pytest
 from conftest import QUICK, Checkout, NoClock, own_project, rounding
 from models import noise, tensors, whisper
 from siliconprof import plugins
-from siliconprof.datasets import data_folder
+from siliconprof.datasets import training_data
 
 pytestmark = pytest.mark.slow
 
@@ -146,7 +146,7 @@ def test_pretrained_weights_are_read_from_a_folder(study: Checkout, given: Path)
     import torch
     from transformers import WhisperForConditionalGeneration
 
-    data = data_folder.load(study.path / "results/data/talk")
+    data = training_data.load(study.path / "results/data/talk")
     batch = tensors(next(whisper(target_len=24).batches(data, 0)))
     model = WhisperForConditionalGeneration.from_pretrained(given)
     encoder = model.model.encoder

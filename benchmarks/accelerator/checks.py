@@ -215,7 +215,7 @@ def independent(name: str, torch: Any) -> None:
         say(abs(ours / theirs - 1) < 0.02, what, text)
 
     backend = opened(name, "bf16")
-    gpu = sources.gpu(backend)
+    gpu = sources.gpu(backend.gpu_address())
     side, count = (256, 2**20) if SMALL else (8192, 2**31)
     a, b = backend.normal((side, side), 0), backend.normal((side, side), 1)
     product = partial(backend.matmul, a, b)
@@ -275,7 +275,7 @@ def scaler(name: str, torch: Any) -> None:
 def sensors(name: str, torch: Any) -> None:
     """NVML: what it answers, what a query costs, how often the counters move."""
     backend = opened(name, "fp32")
-    gpu = sources.gpu(backend)
+    gpu = sources.gpu(backend.gpu_address())
     if gpu.reason:
         say(name == "torch-cpu", "sensors", gpu.reason)
         return

@@ -20,7 +20,7 @@ from siliconprof import words
 from siliconprof.analyse import step_parts
 from siliconprof.analyse.operator_rows import FRAMEWORK
 from siliconprof.backends import _cuda_driver
-from siliconprof.backends.base import Compilation, Operator
+from siliconprof.backends._step import Compilation, Operator
 from siliconprof.session.session import Session
 from siliconprof.session.timing import PhaseClock, call_s
 from siliconprof.store import model

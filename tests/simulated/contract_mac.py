@@ -9,7 +9,6 @@ import gc
 import sys
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -85,8 +84,7 @@ def operators_are_told(workload: Any, batch: Any) -> None:
     """In bursts beside the steps, which train as steps that nobody watches do."""
     backend = opened("torch-mps")
     watched, clock = backend.stepper(workload, 5), timing.PhaseClock(backend)
-    session: Any = SimpleNamespace(backend=backend, method={})
-    operators, losses = Operators(session, clock), []
+    operators, losses = Operators(backend, clock, {}), []
     for step in range(6):
         clock.start(split=True)
         watches = operators.due(step)

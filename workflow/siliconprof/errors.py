@@ -128,7 +128,6 @@ class _Printable:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        """Write the text, made printable; the number of characters."""
         return self._stream.write(printable(text))
 
     def __getattr__(self, name: str) -> Any:

@@ -93,7 +93,6 @@ class Package:
         self.fingerprint = cache(self._fingerprint)
 
     def _fingerprint(self, roots: frozenset[str]) -> Fingerprint:
-        """See `of`."""
         todo, seen, modules = sorted(roots), set(roots), {}
         for name in todo:
             if self.file(name) is None:
@@ -134,7 +133,6 @@ class Package:
         return dotted
 
     def _find(self, module: str) -> Path | None:
-        """The file of a dotted module; None for one that is no part of the package."""
         top, *parts = module.split(".")
         base = os.path.join(self.folder, *parts)
         # A folder without an `__init__.py` may be what an older checkout left of a package.
@@ -149,9 +147,6 @@ def _installed() -> Package:
 
 def _hash(parts: Iterable[str]) -> str:
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
-
-
-# -- one module ----------------------------------------------------------------------------------
 
 
 class _Effective(ast.NodeTransformer):

@@ -67,7 +67,6 @@ class _Without:
         self._finder, self._hidden = finder, hidden
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        """See `importlib.abc.MetaPathFinder`."""
         if name.partition(".")[0] in self._hidden:
             return None
         return self._finder.find_spec(name, path, target)

@@ -97,7 +97,6 @@ def counting(points: pd.DataFrame) -> dict[str, pd.Series]:
 
 
 def _best(points: pd.DataFrame) -> pd.DataFrame:
-    """The best point of every group and quantity."""
     counts, found = counting(points), []
     for kind in KINDS:
         counted = points["module"].eq(kind.module) & known(points[kind.rate])
@@ -140,7 +139,6 @@ def _of_gpu(line: Row) -> str:
 
 
 def _sheet(line: Row, sheets: DataSheets) -> Figure:
-    """What the data sheet says of a quantity."""
     if line["quantity"] == "matmul":
         return sheets.peak(line, line["format"])
     return sheets.bandwidth(line) if line["quantity"] in IN_MEMORY else NO_SHEET

@@ -10,13 +10,7 @@ from siliconprof import words
 from siliconprof.analyse import throughputs
 from siliconprof.analyse.answer import ENDS, STEP
 from siliconprof.analyse.equal_work import WORK
-from siliconprof.analyse.frames import (
-    CIRCUMSTANCES,
-    DEVICE,
-    Frames,
-    holds,
-    pairs,
-)
+from siliconprof.analyse.frames import CIRCUMSTANCES, DEVICE, Frames, holds, pairs
 from siliconprof.store.record import REFERENCE
 
 NEEDED = (  # columns of the trainings that are held against each other

@@ -184,9 +184,6 @@ def _memory(ends: Mapping[str, pd.DataFrame], ceilings: pd.DataFrame) -> pd.Data
     return pd.DataFrame(found)
 
 
-# -- what bounds a step ----------------------------------------------------------------------------
-
-
 def judged(shapes: pd.DataFrame) -> pd.DataFrame:
     """Shapes with `launch_bound` and `memory_bound`: yes, no, unknown."""
     not_measured = shapes["smallest_batch"].isna()

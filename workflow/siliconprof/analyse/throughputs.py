@@ -119,7 +119,6 @@ def check(points: pd.DataFrame, lines: pd.DataFrame, sheets: DataSheets) -> pd.D
 
 
 def _used(point: Row) -> tuple[float | None, bool, Collection[str]]:
-    """`USED` of a point, by its plug-in."""
     plugin = workload_of(point)
     if plugin is None:
         return None, False, ("flop_per_s", "bytes_per_s")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any, NamedTuple
 
-from siliconprof.backends.base import Operator
+from siliconprof.backends._step import Operator
 
 SMALL_BYTES = 2**16  # of an operand: where it comes from does not matter
 ALIGNED = 64  # elements

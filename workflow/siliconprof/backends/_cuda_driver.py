@@ -43,7 +43,6 @@ class CudaError(Exception):
 
 
 def _require(cuda: ctypes.CDLL, call: str, code: int) -> None:
-    """Raise `CudaError` where a call's result is not success."""
     if code:
         texts = []
         for explain in (cuda.cuGetErrorName, cuda.cuGetErrorString):

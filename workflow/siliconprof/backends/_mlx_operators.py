@@ -16,7 +16,8 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 from siliconprof.backends import _bursts
-from siliconprof.backends.base import Operator, Unsupported
+from siliconprof.backends._step import Operator
+from siliconprof.backends.base import Unsupported
 from siliconprof.errors import in_one_line
 
 FORWARD, BACKWARD, OTHER, OPTIMIZER = "forward_s", "backward_s", "other_s", "optimizer_s"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from siliconprof.backends import _mlx_operators, _saved
-from siliconprof.backends.base import Compilation, Stepper
+from siliconprof.backends._step import Compilation, Stepper
 
 STATE = {"exp_avg": "m", "exp_avg_sq": "v"}  # torch's names of AdamW's moments -> MLX's
 

@@ -9,8 +9,9 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar
 
 from siliconprof.backends import _alone, _streams, _torch_alone, _torch_operators
+from siliconprof.backends._step import Operator, Stepper
 from siliconprof.backends._torch_stepper import ADAMW, TorchStepper
-from siliconprof.backends.base import SAMPLED, Backend, Operator, Stepper
+from siliconprof.backends.base import SAMPLED, Backend
 from siliconprof.store.cell import PRECISIONS
 
 SDP_KERNELS = {

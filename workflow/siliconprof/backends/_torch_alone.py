@@ -90,7 +90,6 @@ class _Watched:
         self._makers: dict[int, int] = {}  # memory -> the operator that made it
 
     def see(self, function: Any, args: Any, kwargs: Any) -> Any:
-        """Run an operator."""
         from torch.utils._pytree import tree_flatten
 
         leaves, tree = tree_flatten((args, kwargs))

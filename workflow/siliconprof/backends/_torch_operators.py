@@ -16,7 +16,7 @@ from time import perf_counter
 from typing import Any
 
 from siliconprof.backends import _bursts
-from siliconprof.backends.base import Operator
+from siliconprof.backends._step import Operator
 
 FUSED_ATTENTION = "_scaled_dot_product"  # how the names of its operators begin
 SDPA = f"aten::{FUSED_ATTENTION}_flash_attention_for_cpu"
@@ -202,7 +202,6 @@ class _Roles:
         ]
 
     def leave(self) -> None:
-        """End."""
         for hook in self.hooks:
             hook.remove()
 
@@ -285,7 +284,6 @@ def _same_random_numbers(operator: Any) -> Iterator[None]:
 
 
 def _tensors(values: Any) -> list[Any]:
-    """All tensors among the values."""
     from torch.utils._pytree import tree_leaves
 
     return [value for value in tree_leaves(values) if hasattr(value, "untyped_storage")]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from siliconprof.backends import _saved
-from siliconprof.backends.base import Compilation, Stepper
+from siliconprof.backends._step import Compilation, Stepper
 
 # What torch.optim.AdamW is told for each implementation.
 ADAMW: Mapping[str, Mapping[str, bool]] = {

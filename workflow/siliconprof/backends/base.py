@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
-from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
+from siliconprof.backends._step import Operator, Stepper
 from siliconprof.backends._streams import DRAWN, Stream, Transfer
 from siliconprof.errors import in_one_line
 from siliconprof.hosts import caches, machine
@@ -30,82 +30,6 @@ SINCE_AMPERE = ("bf16", "tf32")
 
 class Unsupported(Exception):
     """The backend cannot do what the cell asks; the message is the record's reason."""
-
-
-class Compilation(NamedTuple):
-    """What a framework's compiler has done in this process so far."""
-
-    graphs: int  # compiled, those that replace an earlier one included
-    recompilations: int  # of what had been compiled before, for arguments of another kind
-    graph_breaks: int  # places where compiled code goes back to Python
-
-
-class Operator(NamedTuple):
-    """One operator of a training step, as the framework hands it to the device."""
-
-    kind: str  # the framework's name of it
-    role: str  # module whose it is, layers together: `h.*.attn`, or optimizer; "" where unknown
-    phase: str  # `timing.PHASES` names them
-    inputs: str  # dtype, shape, and strides where not row by row, of each
-    flops: int | None  # None where no formula is known: what is no product
-    bytes: int  # read and written, each operand once
-
-
-class Stepper:
-    """One training step in a framework, whole or split into its phases.
-
-    `step(batch, clock)` marks the end of every phase by `clock.edge(phase)`; a whole step runs
-    the same code with a clock that ignores it. The step returns a callable that fetches the loss
-    as a float, to be called after the clock has stopped.
-    """
-
-    def step(self, batch: Any, clock: Any) -> Callable[[], float]:
-        """Run one step on a batch: name -> numpy array whose first axis is the batch."""
-        raise NotImplementedError
-
-    def compilation(self) -> Compilation | None:
-        """What was compiled for its steps so far; None where they run eagerly."""
-        return None
-
-    def updates(self) -> int | None:
-        """Steps but those that a gradient scaler has skipped; None where it skips none. It may wait."""
-        return None
-
-    def gradient_norm(self) -> float | None:
-        """Joint norm of the last step's gradients before clipping; None where nothing is clipped."""
-        raise NotImplementedError
-
-    def evaluate(self, batch: Any) -> float:
-        """The loss on a batch without training and without dropout."""
-        raise NotImplementedError
-
-    def outputs(self, batch: Any) -> Any:
-        """The model's output on a batch without training: a float32 numpy array."""
-        raise NotImplementedError
-
-    def save(self, path: Path) -> None:
-        """Write trained weights, the optimizer's state and the number of steps as safetensors."""
-        raise NotImplementedError
-
-    def load(self, path: Path) -> None:
-        """Restore what `save` wrote for the same model; a `UserError` where it is damaged."""
-        raise NotImplementedError
-
-    def forward_only(self, batch: Any) -> Callable[[], None]:
-        """What runs the forward pass alone, on a batch that is on the device; it keeps nothing."""
-        raise NotImplementedError
-
-    def weights(self) -> Mapping[str, Any]:
-        """The trained weights of the moment by name; empty where nothing tells them."""
-        return {}
-
-    def standing(self) -> list[Any]:
-        """Arrays that exist between two steps: weights, buffers, the optimizer's state."""
-        return []
-
-    def dtypes(self, batch: Any) -> dict[str, Any]:
-        """`trained_parameters`, and dtypes of `master_weights` and `activations` in a real pass."""
-        raise NotImplementedError
 
 
 class Backend:

@@ -15,8 +15,9 @@ from typing import Any
 
 from siliconprof.backends import _alone, _cuda_driver, _metal, _mlx_alone, _mlx_operators
 from siliconprof.backends._mlx_stepper import MlxStepper
+from siliconprof.backends._step import Operator, Stepper
 from siliconprof.backends._streams import DRAWN, Stream, Transfer, mlx_stream, mlx_transfer
-from siliconprof.backends.base import SAMPLED, Backend, Operator, Stepper, Unsupported
+from siliconprof.backends.base import SAMPLED, Backend, Unsupported
 from siliconprof.hosts import blas
 from siliconprof.memory.footprint import MemoryProfile
 from siliconprof.store.cell import PRECISIONS

@@ -138,7 +138,6 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 
 def _unknown_workloads(key: str, config: Mapping[str, Any]) -> Iterator[str]:
-    """Mistakes of a key that lists workloads by their names."""
     known, names = _mapping(config.get("workloads")), config.get(key)
     for name in names if isinstance(names, list) else ():
         if isinstance(name, str) and name not in known:

@@ -203,7 +203,6 @@ def as_text(plan: Mapping[str, Any]) -> str:
 
 
 def _line(entry: Mapping[str, Any]) -> tuple[str, ...]:
-    """A cell's line of the table, see `HEAD`."""
     cell, memory = entry["cell"], mebibytes(entry["predicted_memory_bytes"])
     named = (cell["backend"], cell["workload"], cell["precision"], entry["scenario_applied"])
     batch_size, expected_s = str(entry["batch_size"] or "-"), f"{entry['expected_s']:.0f}"

@@ -113,7 +113,6 @@ def of_claim(evidence: Evidence, claim: Claim) -> list[Asked]:
 
 
 def _asks(evidence: Evidence, rows: pd.DataFrame, claim: Claim, question: Question) -> pd.Series:
-    """Which rows a question asks for."""
     if not evidence.devices.issuperset(question.devices):
         return pd.Series(False, rows.index)
     mask = rows["module"].isin(question.workloads)
@@ -171,7 +170,6 @@ def _trends(along: str, rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _between_devices(question: Question) -> bool:
-    """Whether both sides of a comparison are of different devices."""
     a, b = question.sides
     return a == b or any(a.get(name) != b.get(name) for name in WHICH_DEVICE)
 
@@ -228,11 +226,7 @@ def _cases(
     return cases
 
 
-# -- labels ----------------------------------------------------------------------------------------
-
-
 def _label(row: Row, without: str = "") -> str:
-    """The label of one row with its size, without the parameter `without`."""
     sizes = [SIZES[n].format(row[n]) for n in SIZES if row[n] and n != without]
     size = ", ".join(sizes).replace(" layers, of", " layers of")
     return ", ".join(filter(None, (f"{row['workload']} on {row['where']}", size, _shape(row))))

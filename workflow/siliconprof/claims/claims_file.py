@@ -247,11 +247,7 @@ def load(path: Path, registry: Registry, folder: Path) -> list[Claim]:
 
 
 def _claim(entry: Entry, tables: Mapping[str, pd.DataFrame]) -> Claim:
-    """An entry, completed.
-
-    Raises:
-        Unknown: the first mistake that no type expresses.
-    """
+    """An entry, completed."""
     compare = entry.compare
     rows = _rows(tables, entry.published) if entry.published else []
     value, printed = _printed(rows)
@@ -284,7 +280,6 @@ def _claim(entry: Entry, tables: Mapping[str, pd.DataFrame]) -> Claim:
 
 
 def _rows(tables: Mapping[str, pd.DataFrame], of: Statement) -> list[Row]:
-    """The rows of a published statement."""
     table = tables[of.table]
     rows = table_files.rows(table[table["statement"] == of.statement])
     if not rows:
@@ -308,7 +303,6 @@ def _numbers(tables: Mapping[str, pd.DataFrame], of: Printed) -> pd.Series:
 
 
 def _number(tables: Mapping[str, pd.DataFrame], of: Printed) -> float:
-    """The one number that rows have in a column."""
     numbers = _numbers(tables, of)
     if len(numbers) != 1:
         raise Unknown(f".compare.value: {len(numbers)} rows have it; expected one")

@@ -71,7 +71,6 @@ def _quotient(upper: np.ndarray, lower: np.ndarray) -> np.ndarray:
 
 
 def _both(a: pd.DataFrame, b: pd.DataFrame) -> dict[str, list[str]]:
-    """The texts of both sides."""
     names = ("basis", "remark")
     return {name: list(map(joined, zip(a[name], b[name], strict=True))) for name in names}
 

@@ -74,9 +74,6 @@ def judged(claim: Claim, evidence: Evidence) -> Row:
     }
 
 
-# -- what is missing -------------------------------------------------------------------------------
-
-
 def _missing(claim: Claim, every: Sequence[Asked], evidence: Evidence) -> list[str]:
     """Why the answer is not complete."""
     unmeasured = [name for name in claim.devices if name not in evidence.devices]

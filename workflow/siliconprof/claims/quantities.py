@@ -237,7 +237,6 @@ def _unusual_share(marks: np.ndarray) -> Figure:
 
 
 def _faults(kinds: np.ndarray, minor: np.ndarray, major: np.ndarray) -> Figure:
-    """Page faults, minor and major, of each whole step."""
     faults = (minor + major)[kinds == "whole"].astype(float)
     counts = faults[abs(faults) < math.inf].tolist()
     if not counts:

@@ -59,7 +59,6 @@ def _reduced(cases: Sequence[Case], how: str) -> Sequence[Case]:
 
 
 def _together(answers: Sequence[str], how: str, missing: Sequence[str]) -> str:
-    """The verdict on all cases together."""
     agree, against, many = answers.count(AGREES), answers.count(AGAINST), len(answers) / 2
     if how == "typical":
         contradicted, reproduced = against > many and not agree, agree > many and not against
@@ -93,7 +92,6 @@ def _lead(verdict: str, answers: Sequence[str], remark: str, missing: Sequence[s
 def _finding(
     compare: Compare, cases: Sequence[Case], missing: Sequence[str]
 ) -> tuple[str, str, Case]:
-    """The verdict on the words of a finding."""
     claimed, words = compare.words or (), [case.word for case in cases]
     answers = [
         AGREES if word in claimed else OPEN if word == UNDECIDED else AGAINST for word in words

@@ -129,9 +129,6 @@ def _sides(
     several the lowest and the highest. A cell that failed has no points, one that other processes
     disturbed no medians. The series are the whole step of a training, the synchronised call of a kernel,
     or all times of a kernel's launch.
-
-    Raises:
-        UserError: several cells are equal.
     """
     import pandas as pd
 
@@ -170,7 +167,7 @@ def lines(a: Sequence[Record], b: Sequence[Record], compared: Collection[str]) -
     """The points of both sides, not judged yet; what only one side has, if it was measured there.
 
     Raises:
-        UserError: see `_sides`.
+        UserError: several cells of a side are equal.
     """
     (cells_a, points_a), (cells_b, points_b) = (
         _sides(records, compared, side) for side, records in (("a", a), ("b", b))
@@ -296,9 +293,6 @@ def _labels(rows: pd.DataFrame) -> pd.Series:
         texts = [" ".join(filter(None, (str(workload), *row))) for row in apart]
         labels.append(pd.Series(texts, group.index))
     return pd.concat(labels)
-
-
-# -- command line ------------------------------------------------------------------------------
 
 
 def condition(text: str) -> tuple[str, str]:

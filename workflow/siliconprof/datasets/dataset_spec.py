@@ -1,17 +1,30 @@
-"""The specification of a data set: which keys of an entry of `datasets` belong to which kind."""
+"""What is asked of a data set, an entry of `datasets`, and what it became, its dataset.json.
+
+Both are typed, and checked where they are written and before a cell. The measuring process reads
+what its supervisor has checked, see `prepared`.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
-from siliconprof.datasets.prepared import ARRAYS
-from siliconprof.errors import UserError
+from pydantic import Field
+
+from siliconprof import packages
+from siliconprof.datasets import prepared
+from siliconprof.errors import UserError, in_one_line
 from siliconprof.store import model
 from siliconprof.store.experiment import Dataset
+from siliconprof.store.model import Count, Sha256, Text
 
 KINDS = ("text", "speech", "images")
+# Kind of data set -> the module that makes its arrays by `make(spec)`.
+MAKERS = {kind: f"siliconprof.datasets.prepare_{kind}" for kind in KINDS}
+BUILTIN_TEXT = Path(__file__).resolve().parent / "data" / "builtin_text.txt"
 OWN_KEYS = {
     "text": ("max_bytes",),
     "speech": ("clip_seconds", "max_clips", "audio_column", "n_mels"),
@@ -56,6 +69,17 @@ class DatasetSpec(Dataset):
         """The error whose line names this data set."""
         return PrepareError(f"dataset '{self.name}': {message}")
 
+    def versions(self, *libraries: str) -> dict[str, str]:
+        """The versions of the libraries that make the arrays, for dataset.json.
+
+        Raises:
+            PrepareError: a library is not installed, or does not load.
+        """
+        try:
+            return {f"{name}_version": import_module(name).__version__ for name in libraries}
+        except Exception as error:  # a broken one raises anything
+            raise self.error(packages.failure(libraries) or in_one_line(error)) from None
+
 
 def packages_of(spec: DatasetSpec) -> tuple[str, ...]:
     """The distributions that preparing a data set may import."""
@@ -79,7 +103,7 @@ def foreign_keys(kind: Any) -> dict[str, str]:
 
 def files(kind: str) -> list[str]:
     """The names of the files that a prepare stage writes for others, dataset.json first."""
-    arrays = [f"{name}.npy" for name in ARRAYS[kind]]
+    arrays = [f"{name}.npy" for name in prepared.ARRAYS[kind]]
     return ["dataset.json", *arrays, *(["tokenizer.json"] if kind in TOKENISED else [])]
 
 
@@ -120,3 +144,83 @@ def parse(text: str) -> DatasetSpec:
     except ValueError as error:
         raise PrepareError(f"--dataset: not JSON: {error}") from None
     return model.checked(DatasetSpec, entry, "--dataset: ")
+
+
+# -- dataset.json ---------------------------------------------------------------------------------
+
+
+class _Prepared(DatasetSpec):
+    """What every kind has; `revision` is the hub's commit, where known."""
+
+    asked_revision: str | None
+    synthetic: bool
+    sha256: Sha256  # of all arrays
+
+
+class _Tokenised(_Prepared):
+    vocab_size_actual: Count
+    tokenizer_revision: str | None
+    tokenizer_sha256: Sha256
+    tokenizers_version: str
+    n_bytes: Count
+    n_tokens: Count
+    text_sha256: Sha256
+
+
+class TextFacts(_Tokenised):
+    kind: Literal["text"]
+    skipped: list[str]  # names of what a known download holds besides
+    n_documents: Count
+    tokens_sha256: Sha256
+
+
+class SpeechFacts(_Tokenised):
+    kind: Literal["speech"]
+    n_clips: Count
+    sampling_rate_hz: Count
+    audio_s: Annotated[float, Field(gt=0)]
+    skipped: dict[Text, Count]  # why -> how many clips
+    label_length: Count
+    audio_sha256: Sha256
+    features_sha256: Sha256
+    decoder_input_ids_sha256: Sha256
+    labels_sha256: Sha256
+    transformers_version: str
+    soundfile_version: str | None = None  # of speech that is not generated
+    soxr_version: str | None = None
+
+
+class ImageFacts(_Prepared):
+    kind: Literal["images"]
+    skipped: list[str] = []  # what its folder holds besides
+    n_images: Count
+    n_classes: Count
+    images_sha256: Sha256
+    labels_sha256: Sha256
+
+
+Facts = Annotated[TextFacts | SpeechFacts | ImageFacts, Field(discriminator="kind")]
+
+
+def check_facts(facts: Mapping[str, Any], where: str) -> None:
+    """See that this is the content of a dataset.json.
+
+    Raises:
+        DataError: every mistake, in one line.
+    """
+    mistakes = model.problems(Facts, facts)
+    if not mistakes and prepared.combined_sha256(facts) != facts["sha256"]:
+        mistakes = ["sha256: is not that of its arrays"]
+    if mistakes:
+        raise prepared.DataError(f"{where}: {'; '.join(mistakes)}")
+
+
+def read_facts(folder: Path) -> dict[str, Any]:
+    """The content of a folder's dataset.json.
+
+    Raises:
+        DataError: it is missing or damaged, or says why nothing could be prepared.
+    """
+    facts = prepared.read_facts(folder)
+    check_facts(facts, f"data {folder}: dataset.json is damaged; {prepared.FIX}")
+    return facts

@@ -15,7 +15,7 @@ The source is the package (`builtin`), a dataset repository on disk as the hub l
 With `--record-failure`, as the rule has it, data that cannot be prepared cost their own cells alone:
 dataset.json says why, the arrays are empty files, and the records of the cells repeat the reason.
 
-`data_folder.py` reads the folder back and needs numpy only.
+`training_data.py` reads the folder back and needs numpy only.
 """
 
 from __future__ import annotations
@@ -31,13 +31,7 @@ from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 from siliconprof import options, packages
-from siliconprof.datasets import (
-    dataset_file,
-    dataset_spec,
-    prepared,
-    preparing,
-    source_files,
-)
+from siliconprof.datasets import dataset_spec, prepared, sources
 from siliconprof.datasets.dataset_spec import DatasetSpec
 from siliconprof.errors import UserError, in_one_line, stage, writing
 from siliconprof.lifetime import killed_by
@@ -45,12 +39,12 @@ from siliconprof.store import temporary
 
 
 def prepare(
-    spec: DatasetSpec, output_dir: Path, sources_state: str = source_files.NEW
+    spec: DatasetSpec, output_dir: Path, sources_state: str = sources.NEW
 ) -> dict[str, Any]:
     """Prepare one data set and return the content of its `dataset.json`.
 
     Args:
-        sources_state: from `source_files.state` for the folder.
+        sources_state: from `sources.state` for the folder.
 
     Raises:
         PrepareError: the data set cannot be read, or a library is missing.
@@ -59,16 +53,16 @@ def prepare(
     import numpy as np
 
     try:
-        made: preparing.Material = import_module(preparing.MAKERS[spec.kind]).make(spec)
+        made: sources.Material = import_module(dataset_spec.MAKERS[spec.kind]).make(spec)
     except PermissionError as error:
         raise spec.error(f"{in_one_line(error)}; make it readable") from error
     origin, facts = made.origin, dataset_spec.requested_facts(spec) | dict(made.facts)
     facts |= {"revision": origin.revision, "synthetic": origin.synthetic}
     facts |= {f"{name}_sha256": prepared.array_sha256(of) for name, of in made.arrays.items()}
     facts["sha256"] = prepared.combined_sha256(facts)
-    dataset_file.check(facts, f"dataset '{spec.name}'")
-    sources = source_files.read(spec, origin.files, origin.whole_folder, sources_state)
-    files = {source_files.FILE: json.dumps(sources, indent=1).encode() + b"\n"}
+    dataset_spec.check_facts(facts, f"dataset '{spec.name}'")
+    read = sources.read(spec, origin, sources_state)
+    files = {sources.FILE: json.dumps(read, indent=1).encode() + b"\n"}
     if made.tokenizer:
         files["tokenizer.json"] = made.tokenizer
     files["dataset.json"] = json.dumps(facts, indent=2, ensure_ascii=False).encode() + b"\n"
@@ -91,7 +85,7 @@ def record_failure(spec: DatasetSpec, output_dir: Path, reason: str) -> None:
     for name in reversed(dataset_spec.files(spec.kind)):  # dataset.json last
         is_facts = name == prepared.FACTS
         temporary.write(output_dir / name, json.dumps(facts, indent=2) if is_facts else b"")
-    temporary.write(output_dir / source_files.FILE, again)
+    temporary.write(output_dir / sources.FILE, again)
 
 
 def _tried(spec: DatasetSpec, dataset: str, output_dir: Path, state: str) -> str | None:
@@ -117,7 +111,7 @@ def main(
     *,
     dataset: Annotated[str, "the data set as JSON: name, source, ..."],
     output_dir: Annotated[Path, "results/data/NAME"],
-    sources_state: Annotated[str, "what `source_files.state` says of it"] = source_files.NEW,
+    sources_state: Annotated[str, "what `sources.state` says of it"] = sources.NEW,
     record_failure_: Annotated[
         bool,
         "where it cannot be prepared, have dataset.json say why, for its cells, and end with 0",

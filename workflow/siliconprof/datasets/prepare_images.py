@@ -5,7 +5,7 @@ The images are generated (`builtin`, labelled synthetic), or come from a folder 
     images.npy       uint8 (n, 28, 28): the training part, then validation, then test
     labels.npy       uint8 (n,): 0 to 9
 
-`image_data.py` reads them back. Generating the built-in images needs numpy only.
+`training_data.py` reads them back. Generating the built-in images needs numpy only.
 
 A source has a part `train` and a part `test`, as MNIST and similar data sets have; the last images
 of `train` are set aside for validation, as in Keras's examples, so that the test part stays unused.
@@ -27,9 +27,9 @@ from typing import Any
 
 import numpy as np
 
-from siliconprof.datasets import image_synthesis, preparing, repository, user_files
+from siliconprof.datasets import repository, sources, synthesis, user_files
 from siliconprof.datasets.dataset_spec import DatasetSpec
-from siliconprof.datasets.image_data import N_CLASSES, SHAPE
+from siliconprof.datasets.prepared import N_CLASSES, SHAPE
 from siliconprof.errors import in_one_line
 
 Labelled = tuple[np.ndarray, np.ndarray]  # images uint8 (n, 28, 28), labels uint8 (n,)
@@ -42,7 +42,7 @@ IDX_FILES = (
 )
 
 
-def make(spec: DatasetSpec) -> preparing.Material:
+def make(spec: DatasetSpec) -> sources.Material:
     """Make the images and labels of a data set.
 
     Raises:
@@ -50,15 +50,15 @@ def make(spec: DatasetSpec) -> preparing.Material:
     """
     (images, labels), origin = _read(spec)
     facts = {"n_images": len(labels), "n_classes": N_CLASSES, "skipped": origin.skipped}
-    return preparing.Material(origin, {"images": images, "labels": labels}, facts)
+    return sources.Material(origin, {"images": images, "labels": labels}, facts)
 
 
-def _read(spec: DatasetSpec) -> tuple[Labelled, preparing.Origin]:
+def _read(spec: DatasetSpec) -> tuple[Labelled, sources.Origin]:
     """The images of train, validation and test, in this order, from their source."""
     if spec.source == "builtin":
         counts = (spec.n_train, spec.n_validation, spec.n_test)
-        parts = [image_synthesis.images(number, n) for number, n in enumerate(counts)]
-        return _joined(parts), preparing.Origin(synthetic=True)
+        parts = [synthesis.images(number, n) for number, n in enumerate(counts)]
+        return _joined(parts), sources.Origin(synthetic=True)
     folder = repository.existing_folder(spec) if spec.source == "folder" else None
     if folder and any(file.is_file() for file in _idx_files(folder)):
         return _of_idx_files(spec, folder)
@@ -86,25 +86,19 @@ def _rows(spec: DatasetSpec, n_train: int, n_test: int) -> tuple[list[int], list
     return [*range(spec.n_train), *validation], [*range(spec.n_test)]
 
 
-# -- the four IDX files ----------------------------------------------------------------------------
-
-
 def _idx_files(folder: Path) -> list[Path]:
-    """The four files, plain and packed."""
     names = [name for pair in IDX_FILES for name in pair]
     return [folder / f"{name}{suffix}" for name in names for suffix in ("", ".gz")]
 
 
-def _of_idx_files(spec: DatasetSpec, folder: Path) -> tuple[Labelled, preparing.Origin]:
-    """The images of a folder that has IDX files."""
+def _of_idx_files(spec: DatasetSpec, folder: Path) -> tuple[Labelled, sources.Origin]:
     train, test = (_idx_part(spec, folder, *names) for names in IDX_FILES)
     chosen = zip((train, test), _rows(spec, len(train[1]), len(test[1])), strict=True)
     pieces = [(images[rows], labels[rows]) for (images, labels), rows in chosen]
-    return _joined(pieces), preparing.Origin(files=_idx_files(folder))
+    return _joined(pieces), sources.Origin(files=_idx_files(folder))
 
 
 def _idx_part(spec: DatasetSpec, folder: Path, images_name: str, labels_name: str) -> Labelled:
-    """All images and labels of one part."""
     images = _idx_array(spec, folder, images_name, SHAPE)
     labels = _idx_array(spec, folder, labels_name, ())
     most = labels.max(initial=0)
@@ -149,11 +143,7 @@ def _idx_array(spec: DatasetSpec, folder: Path, name: str, shape: Sequence[int])
         return values.reshape(n, *shape)
 
 
-# -- the hub's layouts -----------------------------------------------------------------------------
-
-
-def _of_repository(spec: DatasetSpec) -> tuple[Labelled, preparing.Origin]:
-    """The images of a data set that `datasets` reads."""
+def _of_repository(spec: DatasetSpec) -> tuple[Labelled, sources.Origin]:
     opened = repository.open_repository(spec)
     train, test = (spec.model_copy(update={"split": split}) for split in ("train", "test"))
     parts = (train, None), (test, spec.n_test)
@@ -173,7 +163,6 @@ def _of_repository(spec: DatasetSpec) -> tuple[Labelled, preparing.Origin]:
 
 
 def _decoded(spec: DatasetSpec, cells: Sequence[tuple[Any, ...]], rows: Sequence[int]) -> Labelled:
-    """The images and labels of some rows."""
     from PIL import Image
 
     images, labels = np.empty((len(rows), *SHAPE), np.uint8), np.empty(len(rows), np.uint8)

@@ -2,12 +2,12 @@
 
 The clips are generated (`builtin`, labelled synthetic), or come from a folder or the hub. They are
 
-    features.npy           float32 (n_clips, n_mels, 100 * clip_seconds), see `log_mel.py`
+    features.npy           float32 (n_clips, n_mels, 100 * clip_seconds), see `log_mel`
     decoder_input_ids.npy  int32 (n_clips, L): start, language, task, no timestamps, the text
     labels.npy             int32 (n_clips, L): the same shifted by one token, with the end of
                            the text; -100 where there is nothing to learn
 
-`speech_data.py` reads them back. Preparing takes twice the memory of the features: 4 MB a clip of
+`training_data.py` reads them back. Preparing takes twice the memory of the features: 4 MB a clip of
 30 s.
 
 Audio files are decoded by `soundfile` and resampled by `soxr`, rounded to 16 bits as in Whisper's
@@ -29,21 +29,15 @@ import hashlib
 import io
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from siliconprof.datasets import (
-    log_mel,
-    preparing,
-    repository,
-    speech_synthesis,
-    tokenizer,
-    user_files,
-)
+from siliconprof.datasets import repository, sources, synthesis, tokenizer, user_files
 from siliconprof.datasets.dataset_spec import DatasetSpec
-from siliconprof.datasets.log_mel import SAMPLING_RATE_HZ
+from siliconprof.datasets.synthesis import SAMPLING_RATE_HZ
 from siliconprof.errors import in_one_line
 
 Rows = Iterator[tuple[Any, Any]]  # (transcript or None, samples or where the audio is)
@@ -57,6 +51,7 @@ SPECIAL_TOKENS = (
     "<|transcribe|>",
     "<|notimestamps|>",
 )
+N_FFT, HOP, GRID = 400, 160, 1024  # of a clip's features
 MAX_TOKENS = 448  # positions of Whisper's decoder
 TOO_MANY_TOKENS = f"with a transcript of more than {MAX_TOKENS} tokens"
 IGNORED = -100  # both frameworks' losses skip such labels
@@ -80,14 +75,14 @@ class _Unusable(Exception):
     """A clip that is skipped; one of `FIXES` says why."""
 
 
-def make(spec: DatasetSpec) -> preparing.Material:
+def make(spec: DatasetSpec) -> sources.Material:
     """Make the features and labels of a data set.
 
     Raises:
         PrepareError: the data set cannot be read, or a library is missing.
     """
     decoders = () if spec.source == "builtin" else ("soundfile", "soxr")
-    versions = preparing.versions(spec, "tokenizers", "transformers", *decoders)
+    versions = spec.versions("tokenizers", "transformers", *decoders)
     rows, origin = _source(spec)
     clips, skipped, audio_sha256 = _usable(spec, rows, origin)
     dataset_tokenizer = tokenizer.for_dataset(spec, [clip.text for clip in clips], SPECIAL_TOKENS)
@@ -120,7 +115,7 @@ def make(spec: DatasetSpec) -> preparing.Material:
         **dataset_tokenizer.facts([clip.text for clip in clips]),
         **versions,
     }
-    return preparing.Material(origin, arrays, facts, dataset_tokenizer.json)
+    return sources.Material(origin, arrays, facts, dataset_tokenizer.json)
 
 
 def _padded(sequences: Sequence[Sequence[int]], end_of_text: int) -> tuple[np.ndarray, np.ndarray]:
@@ -134,11 +129,11 @@ def _padded(sequences: Sequence[Sequence[int]], end_of_text: int) -> tuple[np.nd
     return inputs, labels
 
 
-def _source(spec: DatasetSpec) -> tuple[Rows, preparing.Origin]:
+def _source(spec: DatasetSpec) -> tuple[Rows, sources.Origin]:
     """Open the source; iterating over the rows reads them."""
     if spec.source == "builtin":
-        clips = speech_synthesis.clips(spec.clip_seconds)
-        return ((text, samples) for samples, text in clips), preparing.Origin(synthetic=True)
+        clips = synthesis.clips(spec.clip_seconds)
+        return ((text, samples) for samples, text in clips), sources.Origin(synthetic=True)
     if spec.source == "folder":  # perhaps in Mozilla's layout
         folder = repository.existing_folder(spec)
         places = [folder, *sorted(folder.glob("*/"))]
@@ -150,7 +145,7 @@ def _source(spec: DatasetSpec) -> tuple[Rows, preparing.Origin]:
         ]
         if folder in languages:
             file = folder / f"{spec.split}.tsv"
-            return _listed(spec, file), preparing.Origin(files=[file])
+            return _listed(spec, file), sources.Origin(files=[file])
         if languages:
             raise spec.error(f"set path to one language: {repository.some(map(str, languages))}")
     opened = repository.open_repository(spec)
@@ -196,7 +191,7 @@ class Clip(NamedTuple):
 
 
 def _usable(
-    spec: DatasetSpec, rows: Rows, origin: preparing.Origin
+    spec: DatasetSpec, rows: Rows, origin: sources.Origin
 ) -> tuple[list[Clip], Counter[str], str]:
     """(the first `max_clips` clips that can be used, reason -> number of others, audio's SHA-256).
 
@@ -224,7 +219,7 @@ def _usable(
             name = f"{audio}: " if isinstance(audio, str | Path) else ""
             example = example or f" ({name}{in_one_line(error)})"
             continue
-        features = log_mel.log_mel(samples, spec.clip_seconds, spec.n_mels)
+        features = log_mel(samples, spec.clip_seconds, spec.n_mels)
         clips.append(Clip(features, transcript, len(samples)))
         audio_sha256.update(samples.astype("<i2").tobytes())
         if len(clips) == spec.max_clips:
@@ -266,3 +261,52 @@ def _decoded(audio: Any, clip_seconds: int) -> np.ndarray:
     samples = soxr.resample(channels.mean(axis=1), rate, SAMPLING_RATE_HZ)
     rounded = np.clip(np.rint(samples * 32768), -32768, 32767).astype(np.int16)
     return rounded[: clip_seconds * SAMPLING_RATE_HZ]  # resampling may add a sample
+
+
+@cache
+def _filters(n_mels: int) -> np.ndarray:
+    """float64 (201, n_mels): the mel bands."""
+    from transformers.audio_utils import mel_filter_bank
+
+    return mel_filter_bank(
+        num_frequency_bins=N_FFT // 2 + 1,
+        num_mel_filters=n_mels,
+        min_frequency=0.0,
+        max_frequency=SAMPLING_RATE_HZ / 2,
+        sampling_rate=SAMPLING_RATE_HZ,
+        norm="slaney",
+        mel_scale="slaney",
+    )
+
+
+def log_mel(samples: np.ndarray, clip_seconds: int, n_mels: int) -> np.ndarray:
+    """Whisper's features of one clip, padded with silence, the same on every host.
+
+    These are the steps of `transformers.WhisperFeatureExtractor`, by the functions that it is made of.
+    The extractor itself computes in float32 with torch where torch is installed, so that quiet bands
+    depend on the processor, and hosts must compute their losses from equal bytes. Here the sums are
+    float64, which hosts round differently by some 1e-15, and the result is rounded to 2**-10
+    (0.04 dB): about one value in 1e12 could round to a neighbour; a data set has some millions.
+
+    Args:
+        samples: int16 (n,) at 16 kHz, at most `clip_seconds` of them.
+
+    Returns:
+        float32 (n_mels, 100 * clip_seconds), multiples of 2**-10.
+    """
+    from transformers.audio_utils import spectrogram, window_function
+
+    clip = np.zeros(clip_seconds * SAMPLING_RATE_HZ)
+    clip[: len(samples)] = samples / 32768
+    logarithm = spectrogram(
+        clip,
+        window_function(N_FFT, "hann"),
+        frame_length=N_FFT,
+        hop_length=HOP,
+        power=2.0,
+        mel_filters=_filters(n_mels),
+        log_mel="log10",
+        dtype=np.float64,
+    )[:, :-1]
+    logarithm = np.maximum(logarithm, logarithm.max() - 8.0)
+    return (np.rint((logarithm + 4.0) / 4.0 * GRID) / GRID).astype(np.float32)

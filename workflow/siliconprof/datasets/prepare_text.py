@@ -5,7 +5,7 @@ bytes as in GPT-2), or of the `tokenizer` that the data set names. They are
 
     tokens.npy       1-D, uint16, or uint32 when vocab_size is above 65536
 
-with a token END_OF_TEXT between documents. `token_data.py` reads them back.
+with a token END_OF_TEXT between documents. `training_data.py` reads them back.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from pathlib import PurePath
 
 import numpy as np
 
-from siliconprof.datasets import preparing, repository, tokenizer, user_files
+from siliconprof.datasets import dataset_spec, repository, sources, tokenizer, user_files
 from siliconprof.datasets.dataset_spec import DatasetSpec
 from siliconprof.datasets.tokenizer import END_OF_TEXT
 
 LABELS = ("neg", "pos")  # folders of IMDb's reviews
 
 
-def make(spec: DatasetSpec) -> preparing.Material:
+def make(spec: DatasetSpec) -> sources.Material:
     """Make the tokens of a data set.
 
     Raises:
         PrepareError: the data set cannot be read, or a library is missing.
     """
-    versions = preparing.versions(spec, "tokenizers")
+    versions = spec.versions("tokenizers")
     documents, origin = read_documents(spec)
     dataset_tokenizer = tokenizer.for_dataset(spec, documents, [END_OF_TEXT])
     # Shape (n_tokens,), without an END_OF_TEXT before the first document.
@@ -45,18 +45,18 @@ def make(spec: DatasetSpec) -> preparing.Material:
         **dataset_tokenizer.facts(documents),
         **versions,
     }
-    return preparing.Material(origin, {"tokens": tokens}, facts, dataset_tokenizer.json)
+    return sources.Material(origin, {"tokens": tokens}, facts, dataset_tokenizer.json)
 
 
-def read_documents(spec: DatasetSpec) -> tuple[list[str], preparing.Origin]:
+def read_documents(spec: DatasetSpec) -> tuple[list[str], sources.Origin]:
     """Read the text from its source, up to `max_bytes`.
 
     Raises:
         PrepareError: the source cannot be read, or holds no text.
     """
     if spec.source == "builtin":
-        documents = limited([preparing.BUILTIN_TEXT.read_text(encoding="utf-8")], spec.max_bytes)
-        return documents, preparing.Origin()
+        documents = limited([dataset_spec.BUILTIN_TEXT.read_text(encoding="utf-8")], spec.max_bytes)
+        return documents, sources.Origin()
     download = _download(spec) if spec.source == "folder" else None
     if download:
         texts, origin = download
@@ -71,7 +71,7 @@ def read_documents(spec: DatasetSpec) -> tuple[list[str], preparing.Origin]:
     return documents, origin
 
 
-def _download(spec: DatasetSpec) -> tuple[Iterator[str], preparing.Origin] | None:
+def _download(spec: DatasetSpec) -> tuple[Iterator[str], sources.Origin] | None:
     """(texts, origin) where the folder is one of two downloads as they unpack, which hold more.
 
     They are IMDb's reviews (ai.stanford.edu/~amaas/data/sentiment), a text a file, and PTB's
@@ -96,7 +96,7 @@ def _download(spec: DatasetSpec) -> tuple[Iterator[str], preparing.Origin] | Non
     used = {path.name for paths in of_splits.values() for path in paths}
     with user_files.reading(data, spec.error):
         names = sorted(path.name for path in data.iterdir() if path.name not in used)
-    origin = preparing.Origin(skipped=[n for n in names if not user_files.is_added(PurePath(n))])
+    origin = sources.Origin(skipped=[n for n in names if not user_files.is_added(PurePath(n))])
 
     def texts() -> Iterator[str]:
         for path in of_splits[split]:

@@ -1,13 +1,9 @@
-"""Shared by the readers of all kinds of prepared data; needs numpy only.
-
-The measuring process reads the folder that a prepare stage wrote, or a copy of it. Every framework
-takes its batches from here, so all of them train on the same numbers in the same order.
-"""
+"""The files of a prepared folder, or of a copy of it, as the measuring process reads them; needs numpy only."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +21,9 @@ ARRAYS = {
     "speech": ("features", "decoder_input_ids", "labels"),
     "images": ("images", "labels"),
 }
+PARTS = ("train", "validation", "test")  # in the order in which the arrays of images hold them
+SHAPE = (28, 28)  # of MNIST, and of all data sets that are laid out like it
+N_CLASSES = 10
 # The sizes in dataset.json that the checksum of several arrays covers too.
 SIZES = {
     "speech": "{n_clips} {n_mels} {clip_seconds}",
@@ -37,7 +36,7 @@ class DataError(UserError):
 
 
 def read_facts(folder: Path) -> dict[str, Any]:
-    """The content of a folder's dataset.json, which the supervisor has checked, see `dataset_file`.
+    """The content of a folder's dataset.json, which the supervisor has checked, see `dataset_spec`.
 
     Raises:
         DataError: it is missing, no JSON, or says why nothing could be prepared.
@@ -57,12 +56,11 @@ def read_facts(folder: Path) -> dict[str, Any]:
     return facts
 
 
-def read_array(folder: Path, facts: Mapping[str, Any], name: str, mapped: bool) -> np.ndarray:
-    """An array of a folder, after its values are checked.
+def read_array(folder: Path, facts: Mapping[str, Any], name: str) -> np.ndarray:
+    """An array of a folder, after its values are checked; features, which may exceed the memory, mapped.
 
     Args:
         facts: of its dataset.json.
-        mapped: whether its file is mapped instead of read into memory, which it may exceed.
 
     Raises:
         DataError: it is missing or damaged.
@@ -70,8 +68,9 @@ def read_array(folder: Path, facts: Mapping[str, Any], name: str, mapped: bool) 
     import numpy as np
 
     where, file = f"data '{facts['name']}' in {folder}", f"{name}.npy"
+    is_mapped = name == "features"
     try:
-        array = np.load(folder / file, mmap_mode="r" if mapped else None, allow_pickle=False)
+        array = np.load(folder / file, mmap_mode="r" if is_mapped else None, allow_pickle=False)
     except Exception as error:  # a damaged header is parsed as Python and can raise anything
         raise DataError(f"{where}: cannot read {file} ({in_one_line(error)}); {FIX}") from None
     expected, actual = facts[f"{name}_sha256"], array_sha256(array)
@@ -98,25 +97,3 @@ def combined_sha256(facts: Mapping[str, Any]) -> str:
     lines = [SIZES[facts["kind"]].format_map(facts)]
     lines += [f"{name} {facts[f'{name}_sha256']}" for name in (first, *more)]
     return hashlib.sha256("\n".join(lines).encode("ascii")).hexdigest()
-
-
-def shuffled(n_samples: int, batch_size: int, seed: int) -> Iterator[np.ndarray]:
-    """Yield the indices of batches (batch_size,) forever, in a new order every epoch.
-
-    Samples that fill no batch are left out of that epoch. Samples are sorted by
-    64-bit random numbers from the PCG64 bit generator itself: NumPy keeps the stream of a bit
-    generator from version to version, but not the results of `Generator.permutation` (NEP 19).
-
-    Args:
-        seed: 0 or more.
-    """
-    import numpy as np
-
-    epoch = 0
-    while True:
-        # Not seed + epoch, which would give neighbouring seeds the same epochs.
-        keys = np.random.PCG64([seed, epoch]).random_raw(n_samples)
-        order = np.argsort(keys, kind="stable")
-        for start in range(0, n_samples - batch_size + 1, batch_size):
-            yield order[start : start + batch_size]
-        epoch += 1

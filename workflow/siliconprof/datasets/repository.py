@@ -19,7 +19,7 @@ from typing import Any
 import yaml
 
 from siliconprof import words
-from siliconprof.datasets import preparing, user_files
+from siliconprof.datasets import sources, user_files
 from siliconprof.datasets.dataset_spec import DatasetSpec, PrepareError
 from siliconprof.errors import in_one_line
 
@@ -55,7 +55,7 @@ class Repository:
     """An opened data set."""
 
     builder: Any  # of `datasets`
-    origin: preparing.Origin
+    origin: sources.Origin
     files: Sequence[Path] = ()  # here, of the splits that are read; without clips and pictures
 
 
@@ -73,7 +73,7 @@ def open_repository(spec: DatasetSpec) -> Repository:
     builder = _builder(spec, str(folder.resolve()), spec.subset)
     files = _whole_files(spec, builder, folder.resolve())
     links = user_files.dead_links(folder)
-    origin = preparing.Origin(files=[*files, folder / CARD], whole_folder=True)
+    origin = sources.Origin(files=[*files, folder / CARD], whole_folder=True)
     if links:
         origin.skipped.append(f"{words.count(len(links), 'dead link')}: {some(links)}")
     return Repository(builder, origin, files)
@@ -83,9 +83,6 @@ def _whole_files(spec: DatasetSpec, builder: Any, root: Path) -> list[Path]:
     """The files in a folder that a data set's splits are read from, after a look at each.
 
     Files that no person put there are taken out of what is read.
-
-    Raises:
-        PrepareError: one is empty, no text where one is expected, or missing.
     """
     splits = ("train", "test") if spec.kind == "images" else (spec.split,)
     clip_suffixes = tuple(getattr(builder, "EXTENSIONS", ()))  # of files that rows name
@@ -121,7 +118,7 @@ def quiet_libraries(spec: DatasetSpec) -> None:
     Raises:
         PrepareError: one of the two is not installed.
     """
-    preparing.versions(spec, "datasets", "huggingface_hub")
+    spec.versions("datasets", "huggingface_hub")
     import datasets
     import huggingface_hub
 
@@ -214,9 +211,6 @@ def _unreadable(spec: DatasetSpec, error: Exception) -> PrepareError:
     return spec.error(f"cannot read {place(spec)}: {message}; {fix}")
 
 
-# -- the hub ---------------------------------------------------------------------------------------
-
-
 def _open_hub(spec: DatasetSpec) -> Repository:
     """Open a dataset on the hub, or what `hf download` left in its cache where it is not reachable."""
     from huggingface_hub import HfApi, snapshot_download
@@ -246,13 +240,10 @@ def _open_hub(spec: DatasetSpec) -> Repository:
     else:
         builder = _builder(spec, where, spec.subset, revision=revision)
     if not Path(where).is_dir():
-        return Repository(builder, preparing.Origin(commit))
+        return Repository(builder, sources.Origin(commit))
     if links := user_files.dead_links(Path(where)):
         raise spec.error(f"{where} is not whole: no {some(links)}; download it again")
-    return Repository(builder, preparing.Origin(commit), _whole_files(spec, builder, Path(where)))
-
-
-# -- rows ------------------------------------------------------------------------------------------
+    return Repository(builder, sources.Origin(commit), _whole_files(spec, builder, Path(where)))
 
 
 def rows(opened: Repository, spec: DatasetSpec, *keys: str) -> Iterator[tuple[Any, ...]]:
@@ -342,7 +333,6 @@ def _undecoded(builder: Any, spec: DatasetSpec) -> Any:
 
 
 def _value(opened: Repository, spec: DatasetSpec, row: Mapping[str, Any], key: str) -> Any:
-    """The value of the column that a key of the spec names."""
     column = getattr(spec, key)
     if column not in row:
         fix = f"set {key} to one of: {some(row)}"

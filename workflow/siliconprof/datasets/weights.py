@@ -144,7 +144,6 @@ class Checkpoint:
         return files
 
     def _object(self, file: Path) -> dict[str, Any]:
-        """The content of one of its JSON files."""
         with user_files.reading(file, self._error):
             return user_files.read_object(file)
 

@@ -82,9 +82,6 @@ def of_the_system() -> str | None:
     return f"Accelerate ({system})" if machine.is_mac() else None
 
 
-# -- MLX's -------------------------------------------------------------------------------------
-
-
 def keeps_own_blas() -> bool:
     """Whether the user wants MLX to keep the BLAS that it brings (`VARIABLE`).
 

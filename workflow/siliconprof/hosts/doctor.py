@@ -152,9 +152,6 @@ def _now_advice(
         )
 
 
-# -- text --------------------------------------------------------------------------------------
-
-
 def _gib(size: int | None) -> str:
     return "size unknown" if size is None else f"{size / GIB:.1f} GiB"
 
@@ -227,9 +224,6 @@ def _now_row(name: str, value: Any, why: str | None) -> tuple[str, str]:
     elif name.endswith("_bytes"):
         shown = _gib(value)
     return LABELS.get(label, label), shown
-
-
-# -- command -----------------------------------------------------------------------------------
 
 
 def main(*, json_: options.Json = False) -> None:

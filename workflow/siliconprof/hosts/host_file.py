@@ -41,9 +41,6 @@ DECIDING_VARIABLES = (
 TORCH_DRIVER_FACTS = ("cuda_runtime", "rocm_runtime", "cublas")
 
 
-# -- which machine -----------------------------------------------------------------------------
-
-
 def fingerprint(parts: Mapping[str, str | None] | None = None) -> str:
     """Hex SHA-256 of what identifies this machine (`machine.fingerprint_parts`)."""
     return canonical_sha256(machine.fingerprint_parts() if parts is None else parts)
@@ -54,9 +51,6 @@ def default_label() -> str:
     short = socket.gethostname().split(".")[0].lower()
     label = re.sub(r"[^a-z0-9-]+", "-", short).strip("-")
     return names.cut(label) if label not in ("", "auto") else "host"
-
-
-# -- quick facts that show whether the host file is up to date ------------------------------------
 
 
 def quick_facts() -> dict[str, Any]:
@@ -111,9 +105,6 @@ def _has_broken_framework(host: Mapping[str, Any]) -> bool:
     )
 
 
-# -- the host file -----------------------------------------------------------------------------
-
-
 def load(path: Path | str) -> dict[str, Any]:
     """The host file at a path, which names its label.
 
@@ -146,7 +137,6 @@ def auto(results_dir: Path | str) -> dict[str, str]:
 
 
 def _machine(path: Path) -> dict[str, str]:
-    """`label` and `fingerprint` of a file."""
     saved = _read(path)
     if not isinstance(saved, dict) or not {"label", "fingerprint"} <= saved.keys():
         raise UserError(f"{path}: damaged; {AGAIN}")
@@ -211,7 +201,6 @@ def resolve(
 
 
 def _require_this_machine(path: Path, host: Mapping[str, Any]) -> None:
-    """Refuse the files of another machine, in one line."""
     if host["fingerprint"] != fingerprint():
         raise UserError(
             f"{path} was made on another machine (host '{host['label']}'); set `host:` in the config "
@@ -266,9 +255,6 @@ def store(path: Path, host: Mapping[str, Any]) -> None:
     """
     model.checked(models.Host, host, f"hosts/{host['label']}.json: ")
     temporary.write(path, json.dumps(host, indent=2, sort_keys=True, allow_nan=False) + "\n")
-
-
-# -- what a cell depends on --------------------------------------------------------------------
 
 
 def environment_slice(

@@ -20,7 +20,6 @@ while it has the host's lock, so beside no other one.
 from __future__ import annotations
 
 import atexit
-import ctypes
 import gc
 import json
 import os
@@ -33,24 +32,20 @@ import subprocess
 import sys
 import tempfile
 import time
-from array import array
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from siliconprof import declarations, packages
+from siliconprof.backends.base import Backend
 from siliconprof.errors import in_one_line
 from siliconprof.hosts import machine
 from siliconprof.lifetime import PIPELINE_VARIABLE, forks_here, in_a_fork
-from siliconprof.measure import inherited, leftovers
+from siliconprof.measure import inherited, leftovers, page_tables
 from siliconprof.plugins import PACKAGE_DIR
 from siliconprof.session.trial import Trial
 from siliconprof.store.cell import Cell
-
-if TYPE_CHECKING:
-    from siliconprof.backends.base import Backend
 
 VARIABLE = "SILICONPROF_FORK_SERVER"  # the root's address, for supervisors
 OWN = "SILICONPROF_"  # variables of this package
@@ -65,7 +60,6 @@ STARTS_WITHIN_S = 300.0  # imports of all kinds from a slow disk
 POLL_S = 0.25
 STARTED_AGAIN = {"jemalloc_bg_thd"}  # by its own fork handler
 PEER = struct.Struct("3i")  # unix(7), SO_PEERCRED: process, user, group
-MADV_POPULATE_READ = 22  # asm-generic/mman-common.h
 
 Message = dict[str, Any]
 
@@ -301,7 +295,7 @@ class Branch:
             self.failed = in_one_line(error)
         gc.freeze()  # a fork that collects garbage would write to, and so copy, every page
         self.depth += 1
-        self.pages = machine.reading(_pages_of_files)[0] or []
+        self.pages = machine.reading(page_tables.pages_of_files)[0] or []
         return True
 
     def _let_go(self) -> None:
@@ -324,7 +318,7 @@ class Branch:
             os.dup2(output, 1)
             os.dup2(output, 2)
             os.close(output)
-            _populate(self.pages)
+            page_tables.populate(self.pages)
             return True
         with socket.socket(fileno=os.dup(descriptor)) as connection, suppress(OSError):
             _send(connection, {"pid": pid})
@@ -412,37 +406,6 @@ def become_worker(request: Message) -> None:
     theirs = [n for n in sys.modules if n.split(".")[0] in ("siliconprof", "__mp_main__")]
     _kept = [sys.modules.pop(name) for name in theirs]  # to take them apart copies their pages
     runpy.run_module(WORKER, run_name="__main__", alter_sys=True)
-
-
-def _pages_of_files() -> list[tuple[int, int]]:
-    """(address, bytes) of what this process has read of files, see proc_pid_pagemap(5).
-
-    A fork has none of that in its page tables: it counts as less memory, and what uses it faults.
-    """
-    size = os.sysconf("SC_PAGE_SIZE")
-    found = []
-    with open("/proc/self/maps", encoding="utf-8") as maps, open("/proc/self/pagemap", "rb") as f:
-        for line in maps:
-            span, permissions, _, _, inode = line.split()[:5]
-            if inode == "0" or "w" in permissions:
-                continue
-            begin, end = (int(word, 16) for word in span.split("-"))
-            f.seek(begin // size * 8)
-            entries = array("Q", f.read((end - begin) // size * 8))
-            address = begin
-            for present, run in groupby(entry >> 63 for entry in entries):
-                n_bytes = size * sum(1 for _ in run)
-                if present:
-                    found.append((address, n_bytes))
-                address += n_bytes
-    return found
-
-
-def _populate(pages: Sequence[tuple[int, int]]) -> None:
-    """Have these pages in the page tables of this process, where Linux is 5.14 or newer."""
-    library = ctypes.CDLL(None)
-    for address, n_bytes in pages:
-        library.madvise(ctypes.c_void_p(address), ctypes.c_size_t(n_bytes), MADV_POPULATE_READ)
 
 
 def main(argv: Sequence[str]) -> None:

@@ -25,14 +25,14 @@ from typing import Annotated, Any
 
 from siliconprof import fingerprint, options
 from siliconprof.cells import method
-from siliconprof.datasets import dataset_file, prepared
-from siliconprof.errors import CANNOT_WRITE_STATUS, CannotWrite, UserError, writing
+from siliconprof.datasets import dataset_spec, prepared
+from siliconprof.errors import UserError, writing
 from siliconprof.hosts import cgroups, environment, machine, node_check
-from siliconprof.lifetime import killed_by
 from siliconprof.measure import cell_line, contention, inherited, leftovers, lock, scratch
-from siliconprof.measure.child import Child, Output, PipelineGone, require_pipeline
+from siliconprof.measure.child import Child, PipelineGone, require_pipeline
+from siliconprof.measure.outcome import aborted, outcome
 from siliconprof.plugins import CHECKOUT
-from siliconprof.session import exhaustion, memory_limit
+from siliconprof.session import memory_limit
 from siliconprof.session.timing import Plan
 from siliconprof.session.trial import Trial
 from siliconprof.store import record, temporary
@@ -44,68 +44,6 @@ ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # of a terminal, of a 
 LISTED = ("points", "samples", "modules_loaded")
 BY_NAME = ("checks", "probes", "accounting")
 REACHES_ALL_WITHIN_S = 3.0  # a signal that a scheduler sends to a whole job
-
-
-def outcome(
-    child: Child,
-    code: int | None,
-    limit_s: float,
-    result: Path,
-    group: cgroups.Group | None,
-) -> dict[str, Any]:
-    """Status and reason, with the child's result or, if it left none, its points so far.
-
-    Args:
-        code: exit code of the child; None after a time-out.
-        limit_s: the cell's time limit in seconds.
-        result: the file that the child writes as its last act.
-        group: the child's own memory cgroup, if it had one.
-
-    Raises:
-        CannotWrite: the child could not write; the child's own line.
-    """
-    if code == CANNOT_WRITE_STATUS:  # no result of the cell: no record, so that it is tried again
-        raise CannotWrite(child.output.last_line)
-    reached = f"while: {child.progress['doing']}, step {child.progress['step']}"
-    if result.is_file():  # written whole, as the child's last act
-        report = json.loads(result.read_text(encoding="utf-8"))
-        if code != 0:
-            how = "was still running at its limit" if code is None else f"ended with status {code}"
-            detail = f"the process {how} after it had left its result"
-            flag = {"code": "crashed_at_exit", "detail": detail}
-            report["flags"] = [*report.get("flags", []), flag]
-        return report
-    if code is None:
-        reason = f"still running after its limit of {limit_s:g} s; {reached}"
-        return {"status": "timeout", "reason": reason, "points": child.points}
-    died = {"status": "failed", "points": child.points}
-    tail, last = child.output.tail, child.output.last_line
-    if code < 0:
-        evidence = memory_limit.evidence(group) if group and -code == signal.SIGKILL else None
-        evidence = evidence or exhaustion.evidence(
-            child.pid, -code, child.started_s, child.oom_kills_before, tail
-        )
-        killed = f"{killed_by(-code)}; {reached}"
-        if evidence:
-            return died | {"status": "oom", "reason": f"{killed}; {evidence}"}
-        return died | {"reason": killed + (f"; {last[:200]}" if last else "")}
-    return died | {"reason": f"exit status {code}; {reached}; {last[:200]}"}
-
-
-def aborted(report: dict[str, Any], aborts: Mapping[str, str], output: Output) -> dict[str, Any]:
-    """The report of a child, failed where its output tells that the device gave up work.
-
-    Args:
-        aborts: of the backend.
-    """
-    sign = next((sign for sign in aborts if sign in output.found), None)
-    if sign is None or report["status"] in ("oom", "unsupported"):
-        return report
-    if report["status"] != "ok":
-        return report | {"reason": f"{report['reason']}; {aborts[sign]}"}
-    line = exhaustion.exhaustion_line(output.tail)
-    reason = f"{aborts[sign]}; its output: {line or sign}"
-    return report | {"status": "oom" if line else "failed", "reason": reason, "points": []}
 
 
 def compose(
@@ -299,7 +237,7 @@ def supervise(
     cell, refusal = trial.cell, trial.refusal()
     if cell.dataset and not refusal:
         try:
-            dataset_file.read(Path(cell.dataset))
+            dataset_spec.read_facts(Path(cell.dataset))
         except prepared.DataError as error:
             refusal = "failed", str(error)
     captures = (results or Path("results")) / "captures" / cell.path

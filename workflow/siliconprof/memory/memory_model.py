@@ -37,9 +37,6 @@ VOCAB_SIZE = 1024  # in the table of models, of the data that our own sizes are 
 LORA_RANK = 8  # in the table of models
 
 
-# -- capacity ----------------------------------------------------------------------------------
-
-
 def usable(device: Mapping[str, Any]) -> dict[str, Any] | None:
     """The memory that a training may use on a device that cannot give all of it; None = all.
 
@@ -72,9 +69,6 @@ def capacity_of(cell: Any) -> tuple[int | None, str]:
     if cell.device_usable is not None:
         return cell.device_usable["bytes"], cell.device_usable["source"]
     return cell.device_memory_bytes or None, DEVICE_SOURCE
-
-
-# -- scenario ----------------------------------------------------------------------------------
 
 
 def near_above(share: float) -> float:
@@ -214,9 +208,6 @@ def _sizes(question: Question, need: int | None = None) -> str:
 def gibibytes(n_bytes: float) -> str:
     """A size in GiB, for a message."""
     return f"{n_bytes / 2**30:.3g} GiB" if n_bytes < 100 * 2**30 else f"{n_bytes / 2**30:.0f} GiB"
-
-
-# -- the paper's theoretical memory ---------------------------------------------------------------
 
 
 def theoretical_memory(n_parameters: int) -> dict[str, float]:

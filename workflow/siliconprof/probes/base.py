@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
+from siliconprof.backends.base import Backend
 from siliconprof.declarations import Quantity
-
-if TYPE_CHECKING:
-    from siliconprof.backends.base import Backend
 
 
 class Probe:

@@ -50,7 +50,7 @@ class Plugin(Probe):
         super().start(backend)
         self.hardware: list[Hardware] = [sources.host()]
         if backend.gpu_address() is not None:
-            self.hardware.insert(0, sources.gpu(backend))
+            self.hardware.insert(0, sources.gpu(backend.gpu_address()))
         self.state: Readings = {}
         self.next_state_s = 0.0
         self.values: dict[str, list[float]] = {}

@@ -160,7 +160,7 @@ class Plugin(Probe):
 
     def start(self, backend: Any) -> None:
         super().start(backend)
-        self.gpu = sources.gpu(backend)
+        self.gpu = sources.gpu(backend.gpu_address())
         self.next_gpu_s = 0.0
         self.most_processes: int | None = None
         self.most_bytes: int | None = None
@@ -242,7 +242,6 @@ class Plugin(Probe):
         return summary | {"reasons": reasons, "flags": flags}
 
     def _gpu(self) -> dict[str, Any]:
-        """The GPU's part of the summary."""
         if self.gpu.reason is not None:
             return {"gpu_means": self.gpu.reason}
         if self.most_processes is None:

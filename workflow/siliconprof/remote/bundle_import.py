@@ -36,9 +36,6 @@ _MEMBER = re.compile(rf"records/{RECORD.pattern}|hosts/{LABEL}\.json")
 _READ_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, OSError, ValueError)
 
 
-# -- reading -----------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class Bundle:
     """A bundle that has passed every check."""
@@ -127,9 +124,6 @@ def _check_host(name: str, content: bytes) -> None:
     host = model.checked(models.Host, documents.parsed(content), "")
     if host.label != _label_of(name):
         raise UserError(f"the file of another host, '{host.label}'")
-
-
-# -- importing ---------------------------------------------------------------------------------
 
 
 def import_bundle(path: Path, results: Path, replace: bool = False, only: str | None = None) -> str:

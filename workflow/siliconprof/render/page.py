@@ -157,7 +157,6 @@ class ReportBuilder:
 
 
 def _html(frames: Frames, exhibits: Sequence[Shown], report: ReportBuilder) -> str:
-    """The page."""
     import jinja2
 
     environment = jinja2.Environment(

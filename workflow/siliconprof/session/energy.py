@@ -12,14 +12,12 @@ import threading
 import time
 from collections.abc import Iterable
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from siliconprof.backends.base import Backend
 from siliconprof.hosts.sensors import sources as sensors
 from siliconprof.hosts.sensors.base import EnergySensor, Source
-
-if TYPE_CHECKING:
-    from siliconprof.backends.base import Backend
-    from siliconprof.session.timing import Plan
+from siliconprof.session.timing import Plan
 
 INTERVAL_S = 0.1  # NVML's counter moves every 10 to 100 ms
 LEAST_WINDOW_S = 10.0
@@ -106,7 +104,7 @@ class EnergyMeter:
     def __init__(self, backend: Backend, plan: Plan) -> None:
         self.backend, self.plan = backend, plan
         requested = plan.energy_window_s >= LEAST_WINDOW_S  # opening sensors takes time
-        self.sensors = sensors.energy(backend) if requested else []
+        self.sensors = sensors.energy(backend.gpu_address()) if requested else []
         self.readable = [
             (sensor, source)
             for sensor in self.sensors
@@ -118,8 +116,6 @@ class EnergyMeter:
         self._window: Recording | None = None
         self._steps: int | None = None
         self._samples_per_step = 0
-
-    # -- idle ------------------------------------------------------------------------------
 
     def idle(self, when: str) -> None:
         """Measure idle power, with the device's context open and nothing running.
@@ -142,8 +138,6 @@ class EnergyMeter:
             elif moved >= LEAST_IDLE_READINGS:
                 watts = joules(source, series) / (series[-1][0] - series[0][0])
             self._idle[when, source.name] = watts
-
-    # -- the window ------------------------------------------------------------------------
 
     def begin(self) -> None:
         """Open the window; unsynchronised training steps follow."""
@@ -181,8 +175,6 @@ class EnergyMeter:
         self._window.stop()
         self._steps, self._samples_per_step = steps, samples_per_step
 
-    # -- results ---------------------------------------------------------------------------
-
     def summary(self) -> dict[str, Any]:
         """The point's `energy`: joules, watts, seconds; None with a reason where not measured."""
         sources = [self._source(s, source) for s in self.sensors for source in s.sources]
@@ -204,7 +196,6 @@ class EnergyMeter:
         }
 
     def _missing(self, sensor: EnergySensor, source: Source, series: Series) -> str | None:
-        """Why a source has no energy, or None."""
         if source.reason is not None:
             return source.reason
         window = self._window
@@ -221,7 +212,6 @@ class EnergyMeter:
         return "the counter was reset in the window" if joules(source, series) <= 0 else None
 
     def _source(self, sensor: EnergySensor, source: Source) -> dict[str, Any]:
-        """One source's part of the summary."""
         read = self._window and source.reason is None
         if self._window and self._steps is not None and source.name not in self._window.lost:
             source = sensor.held(source)

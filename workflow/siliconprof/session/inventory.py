@@ -13,7 +13,7 @@ from typing import Any
 from siliconprof import plugins
 from siliconprof.backends._alone import Call
 from siliconprof.backends.base import Backend, Unsupported
-from siliconprof.datasets import image_data, speech_data, token_data
+from siliconprof.datasets import prepared, training_data
 from siliconprof.errors import UserError
 from siliconprof.session.operators import Operators
 from siliconprof.session.timing import PhaseClock
@@ -46,7 +46,6 @@ class Training:
         self.stepper = self.backend.stepper(workload, 0)
         self.batch = blank_batch(workload, parameters)
         self.clock = PhaseClock(self.backend)
-        self.method: dict[str, Any] = {}  # as a session's: which kernels were taken
 
     def step(self) -> Any:
         """One training step, with its edges on the clock."""
@@ -54,7 +53,7 @@ class Training:
 
     def operators(self) -> list[dict[str, Any]]:
         """Rows of a step's operators as a record has them, without times."""
-        watched = Operators(self, self.clock)
+        watched = Operators(self.backend, self.clock, {})
         for watches in (False, True):
             self.clock.start(split=True)
             if watches:
@@ -131,13 +130,13 @@ def blank_data(kind: str | None, parameters: Mapping[str, Any]) -> Any:
         return None
     if kind == "images":
         n_train = parameters.get("batch_size") or max(parameters["batch_sizes"])
-        images = np.zeros((n_train, *image_data.SHAPE), np.uint8)
+        images = np.zeros((n_train, *prepared.SHAPE), np.uint8)
         counts = {"train": n_train, "validation": 0, "test": 0}
-        return image_data.ImageData(images, np.zeros(n_train, np.uint8), counts, "", "blank")
+        return training_data.ImageData(images, np.zeros(n_train, np.uint8), counts, "", "blank")
     batch_size, vocab_size = parameters["batch_size"], parameters["dataset_vocab_size"]
     if kind == "speech":
         clip_seconds, n_mels = parameters["dataset_clip_seconds"], parameters["dataset_n_mels"]
-        return speech_data.SpeechData(
+        return training_data.SpeechData(
             np.zeros((batch_size, n_mels, 100 * clip_seconds), np.float32),
             np.zeros((batch_size, 1), np.int32),  # the workload fills them to its own length
             np.zeros((batch_size, 1), np.int32),
@@ -149,4 +148,4 @@ def blank_data(kind: str | None, parameters: Mapping[str, Any]) -> Any:
         )
     # Some workloads take a token more for the last label, and hold half of the tokens out at most.
     tokens = np.zeros(4 * batch_size * (parameters["seq_len"] + 1), np.uint16)
-    return token_data.TokenData(tokens, "", vocab_size, "blank")
+    return training_data.TokenData(tokens, "", vocab_size, "blank")

@@ -84,8 +84,6 @@ class Workshop:
             2 * n * side**2 * self.width,
         )
 
-    # -- timing them -----------------------------------------------------------------------------
-
     def call_s(self, work: Work) -> float:
         """Seconds of one call, exactly as operations are timed."""
         return call_s(lambda: self.backend.evaluate(work.launch()), self.backend)
@@ -126,8 +124,6 @@ class Workshop:
         while len(durations_s) < (LOOKS if sum(durations_s) < LOOK_S else FEWEST_LOOKS):
             durations_s.append(sum(self.finished(work)))
         return min(durations_s)
-
-    # -- how much work ---------------------------------------------------------------------------
 
     def fit_sum(self) -> tuple[int, float]:
         """(how many values to sum in one call, its seconds); the vector has twice as many.

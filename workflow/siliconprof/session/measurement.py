@@ -109,7 +109,7 @@ def opened_session(
     session = Session(cell, backend, trial.workload, report, checkpoints)
     session.scenario = trial.scenario()
     if cell.device_kind == "gpu":
-        session.gpu = sensors.gpu(backend)
+        session.gpu = sensors.gpu(backend.gpu_address())
     return session
 
 
@@ -169,7 +169,8 @@ def measure(
         session.under_way = False  # until its first step
         trainer.prepare(session)
     report({"doing": "set up", "step": 0})
-    memory_limit.apply(session, trainer)
+    if trainer is not None:
+        memory_limit.apply(session, trainer.run)
     opened = time.perf_counter()
     if trainer is not None:
         session.energy = EnergyMeter(backend, Plan.of(cell.timing))

@@ -15,15 +15,12 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from siliconprof.backends.base import Backend
 from siliconprof.hosts import cgroups
 from siliconprof.memory import memory_model
-
-if TYPE_CHECKING:
-    from siliconprof.backends.base import Backend
-    from siliconprof.session.session import Session
-    from siliconprof.trainers.base import Trainer
+from siliconprof.session.session import Session
 
 CONFIRMED_WITHIN = 0.15  # of the prediction, which is what the memory model promises
 MODEL_ONLY = "model only"
@@ -80,14 +77,17 @@ def _limit(enforced: bool, how: str, n_bytes: int, reason: str | None = None) ->
     return {"enforced": enforced, "how": how, "limit_bytes": n_bytes, "reason": reason}
 
 
-def apply(session: Session, trainer: Trainer | None) -> None:
+def apply(session: Session, train: Callable[[Session], None]) -> None:
     """Enforce the session's limit, where its scenario has one.
 
     On a CPU the smallest model of the kind trains a few steps before that: imports and set-up on
     first use are not part of the training.
+
+    Args:
+        train: trains what a session has.
     """
     limit_bytes = requested_limit(session.scenario)
-    if limit_bytes is None or trainer is None:
+    if limit_bytes is None:
         return
     cell = session.cell
     if cell.device_kind == "cpu":
@@ -95,19 +95,19 @@ def apply(session: Session, trainer: Trainer | None) -> None:
             reason = "offloaded on a CPU: the device's memory and the host's are the same"
             session.scenario["limit"] = _limit(False, MODEL_ONLY, limit_bytes, reason)
             return
-        rehearse(session, trainer)
+        rehearse(session, train)
     give_back = cell.parameters.get("allocator") != "retain"
     session.scenario["limit"] = enforce(session.backend, limit_bytes, give_back)
 
 
-def rehearse(session: Session, trainer: Trainer) -> None:
+def rehearse(session: Session, train: Callable[[Session], None]) -> None:
     """Train the smallest model of the session's kind for a few steps and discard the times."""
-    workload: Any = session.workload
+    workload = session.workload
     session.progress("rehearse, before the memory is limited", 0)
     cell = replace(session.cell, timing=REHEARSAL)
     small = type(session)(cell, session.backend, workload.smallest(), lambda _: None)
     small.scenario = {"applied": "fits"}
-    trainer.run(small)
+    train(small)
     del small
     gc.collect()
 

@@ -12,15 +12,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from siliconprof.backends.base import Operator, Unsupported
-from siliconprof.session.timing import Plan
-
-if TYPE_CHECKING:
-    from siliconprof.session.inventory import Training
-    from siliconprof.session.session import Session
-    from siliconprof.session.timing import PhaseClock
+from siliconprof.backends._step import Operator
+from siliconprof.backends.base import Backend, Unsupported
+from siliconprof.session.session import Session
+from siliconprof.session.timing import PhaseClock, Plan
 
 RARER = 1.2  # a step is watched once there are so many times as many others, and one more
 FEWEST, MOST = 2, 12  # steps of each kind of a training that is watched by itself
@@ -33,15 +30,15 @@ class Operators:
     """Watches the operators of some steps of a training.
 
     Args:
-        session: or an `inventory.Training`, which has a backend and a method as well.
+        method: of the session; which kernels were taken is added to it.
     """
 
-    def __init__(self, session: Session | Training, clock: PhaseClock) -> None:
-        self.session, self.clock = session, clock
+    def __init__(self, backend: Backend, clock: PhaseClock, method: dict[str, Any]) -> None:
+        self.backend, self.clock, self.method = backend, clock, method
         self._listed: list[Operator] | None = None
         self._times: list[list[float]] = []  # of each operator, by step
         # why nothing, or nothing more, is watched
-        self._reason = refusal(lambda: session.backend.operators_described(clock))
+        self._reason = refusal(lambda: backend.operators_described(clock))
         self._next = 1  # how many other steps there are then
         self._watching = ExitStack()
         self._seen: Any = None
@@ -56,8 +53,7 @@ class Operators:
 
     def begin(self, others: int) -> None:
         """Watch the step that begins, which is split."""
-        backend = self.session.backend
-        describes = self._listed is None
+        backend, describes = self.backend, self._listed is None
         watch = backend.operators_described(self.clock) if describes else backend.operators_timed()
         self._seen = self._watching.enter_context(watch)
         self._next = math.ceil(RARER * others) + 1
@@ -69,11 +65,10 @@ class Operators:
     def end(self) -> None:
         """Stop, and keep what was seen."""
         self.stop()
-        backend = self.session.backend
         if self._listed is None:
             self._listed = self._seen
-            self.session.method["kernels"] = backend.kernels(self._seen)
-            self._reason = refusal(backend.operators_timed)
+            self.method["kernels"] = self.backend.kernels(self._seen)
+            self._reason = refusal(self.backend.operators_timed)
         elif [kind for kind, _ in self._seen] == [operator.kind for operator in self._listed]:
             self._times.append([seconds for _, seconds in self._seen])
         else:
@@ -123,11 +118,8 @@ def of_step(session: Session, step: Callable[[], Any], clock: PhaseClock) -> dic
     Args:
         step: one more training step, with its edges on the clock.
     """
-    watched, phases, whole_step_s = (
-        Operators(session, clock),
-        dict[str, list[float]](),
-        list[float](),
-    )
+    watched = Operators(session.backend, clock, session.method)
+    phases, whole_step_s = dict[str, list[float]](), list[float]()
     budget_s = BUDGET_SHARE * Plan.of(session.cell.timing).budget_s
     others, spent_s, described_s = 1, 0.0, 0.0
 

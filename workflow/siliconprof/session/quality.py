@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from siliconprof.session.self_checks import Check, not_checked, verdict
+from siliconprof.session.session import Session
 from siliconprof.session.timing import OVERRUN, changing, drifting, noise, order, wandering
 from siliconprof.stats import statistics
-
-if TYPE_CHECKING:
-    from siliconprof.session.session import Session
 
 SERIES = ("whole_step_s", "step_s", "launch_and_wait_s")  # the first stands for its point
 WORK_DIFFERS_ABOVE = 0.05  # of what is counted; the formulas of trainings leave small terms out

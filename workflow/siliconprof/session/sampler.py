@@ -69,7 +69,6 @@ class Sampler:
         return self
 
     def _switch_off(self, probe: Probe, error: Exception) -> None:
-        """Take a probe out, with the reason in its summary."""
         elapsed_s = time.perf_counter() - self.started
         off = {"reason": in_one_line(error), "switched_off_at_s": elapsed_s}
         self.summaries[probe.name] |= {**probe.missing, **off}

@@ -15,18 +15,16 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from siliconprof.errors import in_one_line
 from siliconprof.lifetime import PIPELINE_VARIABLE
 from siliconprof.probes.interference import FLAG_ABOVE_CORES, ForeignLoad
 from siliconprof.session.known_work import AIM_S, CALL_S, VECTOR_BYTES, Work, Workshop
+from siliconprof.session.session import Session
 from siliconprof.stats import statistics
 from siliconprof.store import documents, temporary
 from siliconprof.store.cell import canonical_sha256
-
-if TYPE_CHECKING:
-    from siliconprof.session.session import Session
 
 PROPORTIONAL = (1.85, 2.15)  # times as long for twice the work
 LAUNCH_S = 1e-4  # more than dispatching work takes, and less than the work that is fitted
@@ -54,9 +52,6 @@ def verdict(reason: str | None, **numbers: Any) -> Check:
 def not_checked(reason: str, **numbers: Any) -> Check:
     """A check that could not be made."""
     return {"verdict": "not checked", "reason": reason, **numbers}
-
-
-# -- the clock -----------------------------------------------------------------------------------
 
 
 def clock_checks(session: Session) -> dict[str, Check]:
@@ -104,9 +99,6 @@ def clock_checks(session: Session) -> dict[str, Check]:
             second_all_s=second_all_s,
         ),
     }
-
-
-# -- twice the work ------------------------------------------------------------------------------
 
 
 def doubled(
@@ -282,9 +274,6 @@ def _taken_over(shared: Path | None) -> dict[str, Check]:
         return {}
     origin = {"taken_from": found["cell"], "age_s": age_s}
     return {name: check | origin for name, check in found["checks"].items()}
-
-
-# -- after the measurement -----------------------------------------------------------------------
 
 
 def precision_check(requested: str, effective: str | None, evidence: Mapping[str, Any]) -> Check:

@@ -6,15 +6,12 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from siliconprof.backends.base import Backend
 from siliconprof.session.disturbance import Watch
 from siliconprof.session.timing import Plan, drifting, noise, order, repeat
 from siliconprof.store.cell import Cell
-
-if TYPE_CHECKING:
-    from siliconprof.workloads.base import Workload
 
 REPORT_EVERY_S = 0.2
 COURSE = "course.json"  # in the folder of a training's checkpoints, see trainers/training_run.py
@@ -26,7 +23,7 @@ class Session:
 
     cell: Cell
     backend: Backend
-    workload: Workload
+    workload: Any  # a `workloads.base.Workload`
     report: Callable[[dict[str, Any]], None]  # tells the supervisor how far the cell is, and points
     checkpoints: Path | None = None  # folder for those of a whole training
     points: list[dict[str, Any]] = field(default_factory=list)
@@ -55,9 +52,9 @@ class Session:
             prepared.DataError: they are missing or damaged.
         """
         if self._data is None:
-            from siliconprof.datasets import data_folder
+            from siliconprof.datasets import training_data
 
-            self._data = data_folder.load(Path(self.cell.dataset or ""))
+            self._data = training_data.load(Path(self.cell.dataset or ""))
         return self._data
 
     @property

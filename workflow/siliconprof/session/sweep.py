@@ -12,15 +12,13 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from siliconprof.backends.base import Unsupported
 from siliconprof.errors import UserError, in_one_line
 from siliconprof.session import exhaustion
+from siliconprof.session.session import Session
 from siliconprof.session.timing import Plan, overran
-
-if TYPE_CHECKING:
-    from siliconprof.session.session import Session
 
 # The status of a cell none of whose points is ok: the first of these that any point has.
 WORST_FIRST = ("failed", "oom", "skipped")

@@ -14,13 +14,11 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from siliconprof.backends.base import Backend
 from siliconprof.session.disturbance import Watch
 from siliconprof.stats import statistics
-
-if TYPE_CHECKING:
-    from siliconprof.backends.base import Backend
 
 GPU_WARM_UP_S = 0.5  # once a cell: its clock takes a while to rise
 PHASES = ("data_s", "trace_s", "forward_s", "backward_s", "optimizer_s", "other_s")
@@ -139,7 +137,6 @@ class Pace:
         return len(self.times) < self._least and overran(least_s, self.plan.budget_s)
 
     def _look_is_due(self) -> bool:
-        """Whether the schedule's next look has come."""
         # Looking after every time would cost more than short operations do, and whoever looks often
         # enough sees a narrow interval by chance.
         due = len(self.times) >= self._next_look
@@ -314,9 +311,6 @@ def repeat(
         pace.times.append(time_one())
     found = pace.warmup_times, pace.times, str(pace.stopped_by)
     return Repeats(*found, calls or 1, watch.disturbed())
-
-
-# -- what a series of times looks like -----------------------------------------------------------
 
 
 def noise(times: Sequence[float]) -> str | None:

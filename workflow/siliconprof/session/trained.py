@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from siliconprof.session.self_checks import Check, not_checked, verdict
-
-if TYPE_CHECKING:
-    from siliconprof.session.session import Session
+from siliconprof.session.session import Session
 
 MOST_STEPS = 8  # of one training that are watched: a gradient scaler leaves some out
 MOST_NAMES = 4  # of weights, in a reason

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from siliconprof import packages, plugins
+from siliconprof.backends.base import Backend
 from siliconprof.errors import UserError
 from siliconprof.memory import footprint, memory_model
 from siliconprof.probes import page_faults
 from siliconprof.store.cell import Cell
-
-if TYPE_CHECKING:
-    from siliconprof.backends.base import Backend
-    from siliconprof.trainers.base import Trainer
 
 # Settings that need less memory: key, value, in words.
 OTHERWISE = (
@@ -47,9 +44,7 @@ class Trial:
     def __init__(self, cell: Cell) -> None:
         self.cell = cell
         self.backend: type[Backend] = plugins.load("backends", cell.backend)
-        self.trainer: Trainer | None = (
-            plugins.load("trainers", cell.trainer)() if cell.trainer else None
-        )
+        self.trainer: Any = plugins.load("trainers", cell.trainer)() if cell.trainer else None
         self._plugin = plugins.load("workloads", cell.module)
         self.workload: Any = self._workload(
             (self._largest_batch or 1) if self._auto_batch else None
@@ -69,8 +64,6 @@ class Trial:
     def compiles(self) -> bool:
         """Whether the training step is compiled."""
         return bool(self.trains and self.workload.parameters.get("compile"))
-
-    # -- packages ------------------------------------------------------------------------------
 
     @cached_property
     def packages(self) -> list[str]:
@@ -121,15 +114,9 @@ class Trial:
             "HF_HUB_DISABLE_TELEMETRY": "1",
         }
 
-    # -- memory --------------------------------------------------------------------------------
-
     @property
     def _auto_batch(self) -> bool:
-        """Whether the memory model has to find the batch size.
-
-        Raises:
-            UserError: it cannot, in this scenario.
-        """
+        """Whether the memory model has to find the batch size."""
         if self.cell.parameters.get("batch_size") != AUTO:
             return False
         if self.cell.scenario != "near-capacity":
@@ -192,7 +179,6 @@ class Trial:
 
     @cached_property
     def _question(self) -> memory_model.Question:
-        """The input of the decision on the scenario."""
         cell = self.cell
         predicted = self.workload.memory_bytes(*self._device)
         capacity, source = self._capacity
@@ -268,8 +254,6 @@ class Trial:
             "confirmed_share": None,
             "confirmed_by": None,
         }
-
-    # -- refusal -------------------------------------------------------------------------------
 
     def refusal(self) -> tuple[str, str] | None:
         """(status, reason) of a cell that is not to be measured, or None.

@@ -37,7 +37,6 @@ HEADER = ["| Column | Type | Unit | Meaning |", "| --- | --- | --- | --- |"]
 
 
 def _table(declared: Mapping[str, Column]) -> list[str]:
-    """A Markdown table of columns."""
     return HEADER + [
         f"| `{name}` | {column.type} | {column.unit} | {column.help} |"
         for name, column in declared.items()

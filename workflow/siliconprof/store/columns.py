@@ -183,7 +183,6 @@ def of(table: str) -> dict[str, Column]:
 
 
 def _parameters() -> dict[str, Column]:
-    """The parameters of points."""
     return {
         name: Column("text" if one.type == "string" else one.type, one.label, one.unit)
         for name, one in declarations.parameters().items()

@@ -249,7 +249,6 @@ def problems(kind: Any, document: Any, prefix: str = "", context: Any = None) ->
 
 
 def _place(error: Error, document: Any) -> Where:
-    """Where an error is."""
     where: Where = ()
     for part in error["loc"]:
         # A part of pydantic's path that the document does not have names a branch of a union.

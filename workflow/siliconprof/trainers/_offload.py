@@ -13,16 +13,15 @@ import atexit
 import os
 import warnings
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from siliconprof import packages
+from siliconprof.backends._step import Stepper
 from siliconprof.backends._torch_stepper import first_activation
-from siliconprof.backends.base import Stepper, Unsupported
+from siliconprof.backends.base import Unsupported
 from siliconprof.errors import UserError, in_one_line
 from siliconprof.hosts import offload_ops
-
-if TYPE_CHECKING:
-    from siliconprof.session.session import Session
+from siliconprof.session.session import Session
 
 OFFLOADED = {
     2: ["optimizer states", "master weights", "gradients"],
@@ -112,7 +111,7 @@ def configured(session: Session, model: Any) -> dict[str, Any]:
     """
     deepspeed, compiled = session.deepspeed
     cell: Any = session.cell
-    workload: Any = session.workload
+    workload = session.workload
     optimizer = workload.optimizer_settings(cell.precision) | {"torch_adam": not compiled}
     host = {"device": "cpu", "pin_memory": cell.device_kind == "gpu"}
     zero = {
@@ -178,7 +177,7 @@ class OffloadStepper(Stepper):
     """Forward, backward and step of DeepSpeed's engine, which also scales the loss."""
 
     def __init__(self, session: Session) -> None:
-        workload: Any = session.workload
+        workload = session.workload
         backend: Any = session.backend
         backend.torch.manual_seed(session.cell.seed)
         model = workload.torch_model(session.cell.seed).to(backend.dtype)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
+from siliconprof.backends._step import Compilation, Stepper
 from siliconprof.probes.page_faults import read_faults
 from siliconprof.session import memory_limit, operators, thread_time
 from siliconprof.session.operators import Operators
+from siliconprof.session.session import Session
 from siliconprof.session.timing import (
     UNSYNCHRONISED_RUN_SHARE,
     UNSYNCHRONISED_RUN_STEPS,
@@ -22,12 +24,7 @@ from siliconprof.session.timing import (
 from siliconprof.session.trained import Trained
 from siliconprof.stats import statistics
 from siliconprof.trainers import _offload
-from siliconprof.workloads.base import TrainingWorkload
-
-if TYPE_CHECKING:
-    from siliconprof.backends.base import Compilation, Stepper
-    from siliconprof.session.session import Session
-
+from siliconprof.workloads._training import TrainingWorkload
 
 COMPILE_STEPS = 8  # at most; a training that still compiles then does so all along
 FREE, OPERATORS, SKIPPED = "unsynchronised", "operators", "skipped"  # kinds of training steps
@@ -63,7 +60,7 @@ class Trainer:
 
     def prepare(self, session: Session) -> None:
         """Set up what is no part of the training, before sampling; may raise `Unsupported`."""
-        workload: Any = session.workload
+        workload = session.workload
         attention = workload.parameters.get("attention", "default")
         if attention != "default":
             session.backend.choose_attention(attention)
@@ -96,7 +93,7 @@ class StepSchedule:
         self._compiled = -1  # graphs, before the last step that may compile
         self.clock = PhaseClock(session.backend)
         self.clock.split = False
-        self.operators = Operators(session, self.clock)
+        self.operators = Operators(session.backend, self.clock, session.method)
         self.pace = Pace(Plan.of(session.cell.timing))
         self.times = StepTimes()
         self.losses: list[float] = []
@@ -170,7 +167,7 @@ class StepSchedule:
             return True
         session.under_way = False
         if energy:
-            workload: Any = session.workload
+            workload = session.workload
             energy.end(len(runs_s) * self.run_steps, workload.batch_size)
             energy.idle("after")
         return False
@@ -305,8 +302,7 @@ class StepSchedule:
     def point(self, **extra: list[float]) -> dict[str, Any]:
         """The point of a training cell; `extra` has more series of times, in seconds."""
         session, times = self.session, self.times
-        workload = session.workload
-        assert isinstance(workload, TrainingWorkload)
+        workload: TrainingWorkload = session.workload
         session.method |= {"weights": workload.weights_origin(), "data_path": DATA_PATH}
         flops, source = workload.flops_per_step()
         trained = self.trained.facts() if self.trained else {}

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from siliconprof.errors import UserError
 from siliconprof.session import sweep
 from siliconprof.session.energy import EnergyMeter
+from siliconprof.session.session import Session
 from siliconprof.session.timing import Plan
 from siliconprof.stats import statistics
 from siliconprof.trainers.base import StepSchedule, Trainer
@@ -24,8 +25,6 @@ from siliconprof.workloads._classic import FEWEST_STEPS
 
 if TYPE_CHECKING:
     import numpy as np
-
-    from siliconprof.session.session import Session
 
 
 def evaluate(
@@ -36,7 +35,7 @@ def evaluate(
     Args:
         most: batches at most; None = all.
     """
-    workload: Any = session.workload
+    workload = session.workload
     batches = session.data.part_batches(part, workload.batch_size)
     batch_s: list[float] = []
     losses_sum, right, samples = 0.0, 0, 0
@@ -90,7 +89,7 @@ class Plugin(Trainer):
 
     def run(self, session: Session) -> None:
         """A point for every batch size."""
-        cell: Any = session.workload
+        cell = session.workload
         sizes = cell.parameters["batch_sizes"]
         session.method |= METHOD | {"weights": cell.weights_origin()}
         try:
@@ -121,7 +120,7 @@ class Fit(StepSchedule):
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)
-        workload: Any = session.workload
+        workload = session.workload
         self.workload = workload
         self.parameters = workload.parameters
         self.max_steps = self.parameters["max_steps"]

@@ -11,18 +11,16 @@ import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from siliconprof.backends._torch import TorchBackend
 from siliconprof.backends._torch_stepper import adamw_arguments, observed_dtypes, standing, updates
 from siliconprof.session import memory_limit
+from siliconprof.session.session import Session
 from siliconprof.session.trained import Trained
 from siliconprof.trainers import _offload
 from siliconprof.trainers.base import StepSchedule, Trainer
-from siliconprof.workloads.base import TrainingWorkload
-
-if TYPE_CHECKING:
-    from siliconprof.session.session import Session
+from siliconprof.workloads._training import TrainingWorkload
 
 OF_ALL_MODELS = ("torch._dynamo", "transformers.modeling_utils")  # what every model imports first
 ENDLESS = 10**7  # steps, more than any run has; the callback ends the run
@@ -63,7 +61,7 @@ class Plugin(Trainer):
         import transformers
 
         cell, backend = session.cell, session.backend
-        workload: Any = session.workload
+        workload = session.workload
         model = workload.torch_model(cell.seed).to(backend.dtype)  # type: ignore[attr-defined]
         offload: dict[str, Any] = {}  # arguments to add or replace
         if session.offloads:
@@ -217,7 +215,7 @@ def rows(session: Session) -> Any:
     """An endless map-style data set with the rows of the plain trainer's batches, in order."""
     import torch
 
-    workload: Any = session.workload
+    workload = session.workload
     backend: Any = session.backend
     batch_size = workload.parameters["batch_size"]
     batches = workload.batches(session.data, session.cell.seed)

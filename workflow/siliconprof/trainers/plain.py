@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from siliconprof.session import memory_limit
+from siliconprof.session.session import Session
 from siliconprof.session.timing import Plan, call_s
 from siliconprof.trainers import _offload
 from siliconprof.trainers.base import StepSchedule, Trainer
-
-if TYPE_CHECKING:
-    from siliconprof.session.session import Session
 
 FORWARD_ONLY_STEPS = (2, 5)  # at least, and at most
 FORWARD_ONLY_SHARE = 0.1  # of the budget, for them once there are the fewest
@@ -23,7 +21,7 @@ class Plugin(Trainer):
 
     def run(self, session: Session) -> None:
         cell, backend = session.cell, session.backend
-        workload: Any = session.workload
+        workload = session.workload
         session.progress("build the model", 0)
         if session.offloads:
             stepper: Any = _offload.OffloadStepper(session)

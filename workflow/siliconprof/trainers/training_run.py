@@ -15,17 +15,14 @@ import json
 import math
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from siliconprof.backends.base import Stepper
+from siliconprof.backends._step import Stepper
 from siliconprof.errors import UserError, in_one_line
-from siliconprof.session.session import COURSE
+from siliconprof.session.session import COURSE, Session
 from siliconprof.stats import training_course
 from siliconprof.store import temporary
 from siliconprof.trainers.base import StepSchedule, Trainer
-
-if TYPE_CHECKING:
-    from siliconprof.session.session import Session
 
 TOKENIZER = "tokenizer.json"
 PROMPT_TOKENS = 16  # the first of the held-out text
@@ -74,7 +71,7 @@ class Run(StepSchedule):
 
     def __init__(self, session: Session, stepper: Stepper) -> None:
         super().__init__(session)
-        workload: Any = session.workload
+        workload = session.workload
         self.stepper, self.workload = stepper, workload
         self.parameters = workload.parameters
         self.batches = workload.batches(session.data, session.cell.seed)
@@ -89,8 +86,6 @@ class Run(StepSchedule):
     def done(self) -> int:
         """The number of steps done, with those of an earlier process."""
         return len(self.losses)
-
-    # -- to the last step ------------------------------------------------------------------
 
     def train(self) -> None:
         """Run all steps that are not done yet, with evaluations and checkpoints between them."""
@@ -171,8 +166,6 @@ class Run(StepSchedule):
             reason = f"the one after {step} steps was not saved: {in_one_line(error)}"
             self.session.method["checkpoints"] = reason
             temporary.remove(unfinished)
-
-    # -- after it --------------------------------------------------------------------------
 
     def texts(self) -> list[dict[str, Any]]:
         """`temperature`, `prompt` and `text` for each temperature.

@@ -118,9 +118,6 @@ def adapted(model: Any, names: Sequence[str], rank: int, alpha: Any) -> Any:
     )
 
 
-# -- facts -----------------------------------------------------------------------------------------
-
-
 def facts(spec: Mapping[str, Any]) -> ModelFacts:
     """All that is known of a model by its config, on torch's devices `meta` and fake: no memory.
 
@@ -216,7 +213,6 @@ def in_mlx(kind: str) -> tuple[str | None, str | None]:
 
 
 def _layers(model: Any, config: Any) -> Any:
-    """The list of the model's layers."""
     import torch
 
     return next(
@@ -227,11 +223,7 @@ def _layers(model: Any, config: Any) -> Any:
 
 
 def _adapters(model: Any, spec: Mapping[str, Any], has_experts: bool) -> dict[str, tuple[int, int]]:
-    """Linear layer that LoRA adapts -> (inputs, outputs): all but the head, of a mixture the attention's.
-
-    Raises:
-        UserError: none is.
-    """
+    """Linear layer that LoRA adapts -> (inputs, outputs): all but the head, of a mixture the attention's."""
     import torch
     from transformers.pytorch_utils import Conv1D
 

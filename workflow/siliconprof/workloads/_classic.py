@@ -21,10 +21,10 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from siliconprof.datasets import prepared
+from siliconprof.datasets.training_data import shuffled
 from siliconprof.declarations import Parameter, Settings, integer, number, several
 from siliconprof.store.cell import PRECISIONS
-from siliconprof.workloads.base import TRAINING_PARAMETERS, Batch, TrainingWorkload
+from siliconprof.workloads._training import TRAINING_PARAMETERS, Batch, TrainingWorkload
 
 if TYPE_CHECKING:
     import numpy as np
@@ -196,8 +196,6 @@ class ClassicWorkload(TrainingWorkload):
             ]
         return problems
 
-    # -- how much work ---------------------------------------------------------------------
-
     def flops_per_step(self) -> tuple[float, str]:
         """Two operations per multiply-add of every layer, exact, for the forward pass, as many for
         the gradient by the weights, and as many for the gradient by the layer's input, which is
@@ -219,19 +217,15 @@ class ClassicWorkload(TrainingWorkload):
         """Keras's Adam; see above about its epsilon."""
         return super().optimizer_settings(precision) | {"eps": EPSILON}
 
-    # -- data ------------------------------------------------------------------------------
-
     def batches(self, data: Any, seed: int) -> Iterator[Batch]:
         """Each epoch in a new order, the last batch smaller: images (B, 28, 28), labels (B,)."""
         n_train = data.counts["train"]
-        for order in prepared.shuffled(n_train, n_train, seed):
+        for order in shuffled(n_train, n_train, seed):
             for start in range(0, n_train, self.batch_size):
                 yield data.batch(order[start : start + self.batch_size])
 
     def evaluation_batches(self, data: Any) -> Iterator[Batch]:
         return data.part_batches("validation", self.batch_size)
-
-    # -- weights and models ----------------------------------------------------------------
 
     def weights_origin(self) -> dict[str, Any]:
         return {"weights": "random", "weights_drawn": "as Keras draws them, by numpy"}

@@ -12,8 +12,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from siliconprof.workloads._classic import SIDE
-
 
 class Rows(nn.Module):
     """(B, C, H, W) to (B, H W C), or (B, H, W) to (B, H W)."""
@@ -23,7 +21,7 @@ class Rows(nn.Module):
 
 
 rows = Rows()
-one_channel = nn.Unflatten(1, (1, SIDE))  # (B, H, W) to (B, 1, H, W)
+one_channel = nn.Unflatten(1, (1, -1))  # (B, H, W) to (B, 1, H, W)
 
 
 class LastState(nn.Module):

@@ -13,15 +13,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
-from siliconprof.backends.base import Unsupported
+from siliconprof.backends.base import Backend, Unsupported
 from siliconprof.declarations import Parameter, Quantity, integer, number, several
+from siliconprof.session.session import Session
 from siliconprof.workloads.base import LATER_MODULES, KernelWorkload
-
-if TYPE_CHECKING:
-    from siliconprof.backends.base import Backend
-    from siliconprof.session.session import Session
 
 WIDTH_BYTES = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2}
 # Relative root mean square error against float64 above which a result is wrong, not imprecise.

@@ -16,11 +16,13 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from siliconprof.backends._streams import Stream
 from siliconprof.declarations import Bytes, Parameter, choice, integer
 from siliconprof.hosts import caches
 from siliconprof.probes.page_faults import read_faults
+from siliconprof.session.session import Session
 from siliconprof.session.timing import call_s, order, row_s
 from siliconprof.stats import statistics
 from siliconprof.workloads._operation import (
@@ -32,10 +34,6 @@ from siliconprof.workloads._operation import (
     dispatched,
     rotating,
 )
-
-if TYPE_CHECKING:
-    from siliconprof.backends._streams import Stream
-    from siliconprof.session.session import Session
 
 SMALLEST_BYTES = 2**15
 ROUNDS = 2

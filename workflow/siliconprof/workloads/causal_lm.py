@@ -20,7 +20,7 @@ from siliconprof.declarations import Parameter, Settings, choice, integer, numbe
 from siliconprof.errors import UserError
 from siliconprof.memory import footprint
 from siliconprof.workloads._mlx_checkpoint import checkpoint
-from siliconprof.workloads.base import (
+from siliconprof.workloads._training import (
     TRAINING_PARAMETERS,
     UNLABELLED,
     Batch,
@@ -95,8 +95,6 @@ class CausalLM(TrainingWorkload):
         of_adapters = LORA_MODULES.get(framework, ()) if self.lora_rank else ()
         return (*super().modules(framework), *of_model, *of_adapters)
 
-    # -- how much work ---------------------------------------------------------------------
-
     def n_trainable_parameters(self) -> int:
         if not self.lora_rank:
             return self.n_parameters()
@@ -136,8 +134,6 @@ class CausalLM(TrainingWorkload):
             f"appendix B){of_experts}"
         )
         return float(per_token * self.tokens_per_step()), source
-
-    # -- memory ----------------------------------------------------------------------------
 
     def stages(self, estimator: footprint.MemoryEstimator) -> list[footprint.Stage]:
         """Embedding, layers, loss; torch keeps what was counted, MLX and mixtures by formula."""
@@ -221,16 +217,12 @@ class CausalLM(TrainingWorkload):
             saved += estimator.gelu(tokens, ff, tanh=False)
         return saved + estimator.linear(tokens, ff, full or bool(facts.adapters))
 
-    # -- data ------------------------------------------------------------------------------
-
     def batches(self, data: Any, seed: int) -> Iterator[Batch]:
         """input_ids and labels, both int32 of shape (B, T); nothing predicts the first token."""
         for tokens in data.batches(self.batch_size, self.seq_len, seed):
             labels = tokens.copy()
             labels[:, 0] = UNLABELLED
             yield {"input_ids": tokens, "labels": labels}
-
-    # -- weights ---------------------------------------------------------------------------
 
     def weight_shapes(self) -> dict[str, tuple[int, ...]]:
         """The hub's names; tied weights once."""
@@ -246,8 +238,6 @@ class CausalLM(TrainingWorkload):
             * np.float32(1 / math.sqrt(inputs))
             for name, (inputs, _) in self.facts.adapters.items()
         }
-
-    # -- torch -----------------------------------------------------------------------------
 
     def torch_model(self, seed: int) -> Any:
         """transformers' model, under LoRA inside a peft model."""
@@ -267,8 +257,6 @@ class CausalLM(TrainingWorkload):
                 layer = adapted.base_model.model.get_submodule(name)
                 layer.lora_A["default"].weight.copy_(torch.from_numpy(values))
         return adapted
-
-    # -- MLX -------------------------------------------------------------------------------
 
     def mlx_model(self, seed: int) -> Any:
         """mlx-lm's model, under LoRA with mlx-lm's adapters."""

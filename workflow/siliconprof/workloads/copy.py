@@ -7,16 +7,14 @@ the device works in the host's memory there is nothing to transfer, which the ba
 from __future__ import annotations
 
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from siliconprof.backends._streams import DEVICE_TO_HOST, HOST_TO_DEVICE, Transfer
 from siliconprof.backends.base import Unsupported
 from siliconprof.declarations import Bytes, Parameter, several
+from siliconprof.session.session import Session
 from siliconprof.workloads._operation import OperationWorkload
 from siliconprof.workloads.base import only_fp32
-
-if TYPE_CHECKING:
-    from siliconprof.session.session import Session
 
 WIDTH = 4  # bytes of a value
 VARIANTS = [*product((HOST_TO_DEVICE, DEVICE_TO_HOST), (False, True))]  # direction, pinned

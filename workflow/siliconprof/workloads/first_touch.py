@@ -11,16 +11,14 @@ from __future__ import annotations
 import mmap
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from siliconprof.declarations import Parameter, Quantity, several
 from siliconprof.hosts import machine
 from siliconprof.probes.page_faults import read_faults
+from siliconprof.session.session import Session
 from siliconprof.stats import statistics
 from siliconprof.workloads.base import KernelWorkload, only_fp32
-
-if TYPE_CHECKING:
-    from siliconprof.session.session import Session
 
 HUGE_PAGES = "/sys/kernel/mm/transparent_hugepage/enabled"
 FAULTS_DIFFER_ABOVE = 0.02  # of the pages: faults that the mapping's pages do not explain

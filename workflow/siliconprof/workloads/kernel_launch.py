@@ -12,19 +12,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from siliconprof.declarations import Parameter, Quantity, integer
 from siliconprof.errors import BUSY
 from siliconprof.lifetime import forks_here
 from siliconprof.session import cold_launch
 from siliconprof.session.cold_launch import COMPILE_AND_LOAD_S, DISPATCH_COLD_S, EMPTY_COLD_S
+from siliconprof.session.session import Session
 from siliconprof.session.timing import Plan
 from siliconprof.workloads._operation import checked, together
 from siliconprof.workloads.base import KernelWorkload, only_fp32
-
-if TYPE_CHECKING:
-    from siliconprof.session.session import Session
 
 DISPATCH, EMPTY_KERNEL = "dispatch", "empty kernel"
 CHECKED_VALUES = 64  # of the trivial operator

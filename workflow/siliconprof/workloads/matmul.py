@@ -9,9 +9,10 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from siliconprof.declarations import Bytes, Settings, number
+from siliconprof.session.session import Session
 from siliconprof.session.timing import Plan
 from siliconprof.stats import statistics
 from siliconprof.workloads._operation import (
@@ -22,9 +23,6 @@ from siliconprof.workloads._operation import (
     product_error,
     shapes_parameter,
 )
-
-if TYPE_CHECKING:
-    from siliconprof.session.session import Session
 
 Shape = tuple[int, int, int, int]  # batch, m, k, n
 

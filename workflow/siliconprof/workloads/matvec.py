@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import operator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from siliconprof.declarations import Bytes
 from siliconprof.hosts import caches
+from siliconprof.session.session import Session
 from siliconprof.workloads._operation import (
     BURST_PARAMETERS,
     CACHE,
@@ -24,9 +25,6 @@ from siliconprof.workloads._operation import (
     rotating,
     shapes_parameter,
 )
-
-if TYPE_CHECKING:
-    from siliconprof.session.session import Session
 
 MOST_COPIES = 4096  # more would be tiny ones, whose launches cost more than what they move
 CHECKED_VALUES = 2**24  # of the matrix: its float64 copy takes eight times as many bytes

@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-from siliconprof.workloads._classic import (
-    CLASSES,
-    DROPOUT,
-    FLATTEN,
-    SIDE,
-    ClassicWorkload,
-    dense,
-)
+from siliconprof.workloads._classic import CLASSES, DROPOUT, FLATTEN, SIDE, ClassicWorkload, dense
 
 
 class Plugin(ClassicWorkload):

@@ -10,18 +10,16 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from siliconprof.declarations import Bytes, Settings, integer, several
 from siliconprof.session import memory_limit, operators, sweep
+from siliconprof.session.session import Session
 from siliconprof.session.timing import PhaseClock
 from siliconprof.session.trained import Trained
 from siliconprof.stats import training_course
 from siliconprof.store.cell import canonical_json
 from siliconprof.workloads import transformer_lm
-
-if TYPE_CHECKING:
-    from siliconprof.session.session import Session
 
 SWEPT = ("learning_rate", "warmup_steps", "weight_decay", "betas", "max_gradient_norm")
 # Only trainer training_run, which does a whole run, reads its own keys.

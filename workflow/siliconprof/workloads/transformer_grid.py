@@ -11,20 +11,18 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from siliconprof.declarations import Quantity, Settings, integer, number, several
 from siliconprof.errors import in_one_line
 from siliconprof.memory import footprint, memory_model
 from siliconprof.session import sweep
+from siliconprof.session.session import Session
 from siliconprof.session.timing import PhaseClock
 from siliconprof.session.trained import Trained
 from siliconprof.workloads import transformer_lm
 from siliconprof.workloads._operation import together
-from siliconprof.workloads.base import TRAINING_PARAMETERS, Batch
-
-if TYPE_CHECKING:
-    from siliconprof.session.session import Session
+from siliconprof.workloads._training import TRAINING_PARAMETERS, Batch
 
 SHAPE = transformer_lm.SHAPE_PARAMETERS
 SWEPT = ("n_layer", "n_embd", "n_head", "d_ff", "seq_len", "batch_size")  # n_embd before n_head

@@ -15,12 +15,8 @@ from typing import Any
 
 from siliconprof.declarations import Bytes, Parameter, Settings, choice, integer, number
 from siliconprof.memory import footprint
-from siliconprof.workloads.base import (
-    TRAINING_PARAMETERS,
-    Batch,
-    KernelWorkload,
-    TrainingWorkload,
-)
+from siliconprof.workloads._training import TRAINING_PARAMETERS, Batch, TrainingWorkload
+from siliconprof.workloads.base import KernelWorkload
 
 HELD_OUT_SHARE = 0.1  # of the tokens, the last ones: they are not trained on
 LOWEST_RATE_SHARE = 0.1  # of the learning rate, at the end of its decay
@@ -178,8 +174,6 @@ class Plugin(TrainingWorkload):
             )
         return problems
 
-    # -- how much work ---------------------------------------------------------------------
-
     def sizes(self) -> dict[str, int]:
         """What a point of a sweep says of its model."""
         return {
@@ -239,8 +233,6 @@ class Plugin(TrainingWorkload):
         run = {"steps": 2, "evaluation_batches_limit": 1, "sample_temperatures": []}
         return type(self)({**self.parameters, **sizes, "vocab_size": None, **run})
 
-    # -- optimizer -------------------------------------------------------------------------
-
     def learning_rate_at(self, step: int) -> float:
         """Linear warm-up, then half a cosine (arXiv:1608.03983, equation 5, without restarts)."""
         own = self.parameters
@@ -260,8 +252,6 @@ class Plugin(TrainingWorkload):
             "weight_decay": self.parameters["weight_decay"],
         }
 
-    # -- data ------------------------------------------------------------------------------
-
     def batches(self, data: Any, seed: int) -> Iterator[Batch]:
         """input_ids and labels, int32 (B, T): each label is the token after its input."""
         train, _ = data.split(HELD_OUT_SHARE)
@@ -272,8 +262,6 @@ class Plugin(TrainingWorkload):
         _, held_out = data.split(HELD_OUT_SHARE)
         drawn = held_out.in_order(self.batch_size, self.seq_len + 1)
         return map(aligned, islice(drawn, self.parameters["evaluation_batches_limit"]))
-
-    # -- weights ---------------------------------------------------------------------------
 
     def weight_shapes(self) -> dict[str, tuple[int, ...]]:
         """Parameter name, the same in torch and MLX -> shape; projections are (out, in)."""
@@ -292,8 +280,6 @@ class Plugin(TrainingWorkload):
         for i in range(self.n_layer):
             shapes |= {f"layers.{i}.{name}.weight": shape for name, shape in layer.items()}
         return shapes | {"norm.weight": (d,), "head.weight": table}
-
-    # -- torch -----------------------------------------------------------------------------
 
     def torch_model(self, seed: int) -> Any:
         import torch
@@ -317,8 +303,6 @@ class Plugin(TrainingWorkload):
 
         logits = model(batch["input_ids"]).float()  # (B, T, V)
         return functional.cross_entropy(logits.flatten(0, 1), batch["labels"].flatten())
-
-    # -- MLX -------------------------------------------------------------------------------
 
     def mlx_model(self, seed: int) -> Any:
         import mlx.core as mx

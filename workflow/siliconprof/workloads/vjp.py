@@ -8,9 +8,10 @@ which of the two its Figure 7 shows, so both are measured and each point says wh
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from siliconprof.declarations import Bytes, Parameter
+from siliconprof.session.session import Session
 from siliconprof.workloads._operation import (
     BURST_PARAMETERS,
     PRODUCT_POINT,
@@ -20,9 +21,6 @@ from siliconprof.workloads._operation import (
     product_error,
     shapes_parameter,
 )
-
-if TYPE_CHECKING:
-    from siliconprof.session.session import Session
 
 PASSES = {"without": 2, "with": 3}  # products of 2 batch m k n each
 

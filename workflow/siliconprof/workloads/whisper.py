@@ -17,7 +17,7 @@ from typing import Any
 from siliconprof.declarations import Parameter, integer
 from siliconprof.memory import footprint
 from siliconprof.workloads._mlx_checkpoint import checkpoint
-from siliconprof.workloads.base import (
+from siliconprof.workloads._training import (
     TRAINING_PARAMETERS,
     UNLABELLED,
     Batch,
@@ -87,8 +87,6 @@ class Plugin(TrainingWorkload):
         self.n_mels = int(parameters.get("dataset_n_mels", 80))
         self.source_len = POSITIONS_PER_SECOND * self.clip_seconds
         self.target_len = int(parameters["target_len"])
-
-    # -- how much work ---------------------------------------------------------------------
 
     def audio_s_per_step(self) -> float:
         return float(self.batch_size * self.clip_seconds)
@@ -184,8 +182,6 @@ class Plugin(TrainingWorkload):
         layers = self.n_layer
         return [convolutions, *[encoder] * layers, encoded, embedding, *[decoder] * layers, head]
 
-    # -- data ------------------------------------------------------------------------------
-
     def batches(self, data: Any, seed: int) -> Iterator[Batch]:
         """input_features float32 (B, mels, frames), the two others int32 (B, target_len)."""
         for batch in data.batches(self.batch_size, seed):
@@ -201,8 +197,6 @@ class Plugin(TrainingWorkload):
 
         missing = max(0, self.target_len - tokens.shape[1])
         return np.pad(tokens[:, : self.target_len], ((0, 0), (0, missing)), constant_values=filling)
-
-    # -- weights ---------------------------------------------------------------------------
 
     def weight_shapes(self) -> dict[str, tuple[int, ...]]:
         """Names of transformers' state dict; the output head shares the token embedding."""
@@ -249,8 +243,6 @@ class Plugin(TrainingWorkload):
         functions = {"activation_function": "gelu", "scale_embedding": False}
         return {"d_model": self.d_model} | layers | heads | functions
 
-    # -- torch -----------------------------------------------------------------------------
-
     def torch_config(self) -> Any:
         from transformers import WhisperConfig
 
@@ -291,8 +283,6 @@ class Plugin(TrainingWorkload):
         model.model.load_state_dict(weights)
         model.tie_weights()
         return self.checkpointed(model)
-
-    # -- MLX -------------------------------------------------------------------------------
 
     def mlx_model(self, seed: int) -> Any:
         import mlx.core as mx

@@ -57,9 +57,6 @@ def gpu(name: str) -> Gpu:
     return Gpu("macOS shows its GPU's clock, temperature and load to root only (powermetrics)")
 
 
-# -- energy ------------------------------------------------------------------------------------
-
-
 def energy(with_gpu: bool) -> EnergySensor:
     """The energy of the SoC and, where the cell runs on it, of this Mac's GPU: two scopes."""
     sources = (GPU, SOC) if with_gpu else (SOC,)
@@ -150,11 +147,7 @@ def one_die() -> bool:
     return tuple(map(int, re.findall(r"\d+", version or "")[:3])) <= ONE_DIE_UP_TO
 
 
-# -- thermal pressure --------------------------------------------------------------------------
-
-
 def _library() -> ctypes.CDLL:
-    """macOS's C library."""
     try:
         return ctypes.CDLL(LIBRARY)
     except OSError as error:
@@ -210,9 +203,6 @@ class MacHost(Hardware):
             return None
         pressure = PRESSURES[min(int(level), len(PRESSURES) - 1)]
         return () if level == 0 else (f"thermal pressure {pressure}",)
-
-
-# -- memory ------------------------------------------------------------------------------------
 
 
 class VmStatistics64(ctypes.Structure):

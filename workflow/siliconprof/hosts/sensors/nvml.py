@@ -210,7 +210,6 @@ class NvidiaEnergy(EnergySensor):
         )
 
     def _why(self, source: Source) -> str:
-        """Why a source has no reading."""
         query = self.QUERIES[source]
         return self.gpu.unanswered.get((query,), f"NVML: {query}: no answer")
 

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from siliconprof.hosts import machine
 from siliconprof.hosts.sensors import apple, linux, nvml, rapl
 from siliconprof.hosts.sensors.base import EnergySensor, Gpu, Hardware
 
-if TYPE_CHECKING:
-    from siliconprof.backends.base import Backend
-
-GPUS = {"nvidia": nvml.gpu, "apple": apple.gpu}  # by the vendor in `Backend.gpu_address`
+GPUS = {"nvidia": nvml.gpu, "apple": apple.gpu}  # by the vendor in an address
 
 
-def gpu(backend: Backend) -> Gpu:
-    """The GPU that a backend works on; with a reason where there is none, or no sensor."""
-    address = backend.gpu_address()
+def gpu(address: tuple[str, str] | None) -> Gpu:
+    """The GPU of a `Backend.gpu_address`; with a reason where there is none, or no sensor."""
     if address is None:
         return Gpu("the backend does not work on a GPU")
     vendor, name = address
@@ -28,9 +22,8 @@ def host() -> Hardware:
     return apple.MacHost() if machine.is_mac() else linux.LinuxHost()
 
 
-def energy(backend: Backend) -> list[EnergySensor]:
-    """The energy sensors for a cell on this backend, readable or not."""
-    own = gpu(backend).energy()
-    with_gpu = backend.gpu_address() is not None
-    around = apple.energy(with_gpu) if machine.is_mac() else rapl.energy()
+def energy(address: tuple[str, str] | None) -> list[EnergySensor]:
+    """The energy sensors for a cell on a device of this `Backend.gpu_address`, readable or not."""
+    own = gpu(address).energy()
+    around = apple.energy(address is not None) if machine.is_mac() else rapl.energy()
     return [around] if own is None else [own, around]

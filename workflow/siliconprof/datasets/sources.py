@@ -1,7 +1,7 @@
-"""The files of a folder that a data set was prepared from, and whether they are unchanged.
+"""What a data set is made from and into, and whether the files that it was made from are unchanged.
 
 Which of a folder's files are read is known only afterwards. So a preparation lists them in
-sources.json, beside its output, and each parse of the Snakefile checks those. Standard library only.
+sources.json, beside its output, and each parse of the Snakefile checks those.
 """
 
 from __future__ import annotations
@@ -9,35 +9,59 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from siliconprof.datasets.dataset_spec import DatasetSpec
 from siliconprof.store import documents
+
+if TYPE_CHECKING:
+    import numpy as np
 
 FILE = "sources.json"
 NEW = "new"  # the state of a data set without a readable sources.json
 
 
-def read(
-    spec: DatasetSpec, files: Iterable[Path], whole_folder: bool, state: str
-) -> dict[str, Any]:
+@dataclass
+class Origin:
+    """Where the data came from."""
+
+    revision: str | None = None  # the hub's commit, None where unknown
+    synthetic: bool = False
+    files: list[Path] = field(default_factory=list)  # of a folder: those read where they exist
+    whole_folder: bool = False  # whether a new file in the folder would be read too
+    # Names of what a known download holds besides.
+    skipped: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Material:
+    """What a data set becomes."""
+
+    origin: Origin
+    arrays: Mapping[str, np.ndarray]
+    facts: Mapping[str, Any]  # what its kind adds to dataset.json
+    tokenizer: bytes | None = None  # tokenizer.json of data with tokens
+
+
+def read(spec: DatasetSpec, origin: Origin, state: str) -> dict[str, Any]:
     """The content of sources.json: the user's own files that a preparation has read.
 
     Args:
-        files: those in the data set's folder, whether they exist or not.
-        whole_folder: whether a new file beside them would be read too.
         state: from `state`, before the preparation.
     """
     roots: dict[Path, set[Path]] = {}
     if spec.source == "folder":
         root = Path(spec.path or "").expanduser()
         # Libraries name files by absolute paths, with links in the folder's own path resolved.
-        places = {file.parent.resolve() / file.name for file in files}
+        places = {file.parent.resolve() / file.name for file in origin.files}
         names = {Path(os.path.relpath(place, root.resolve())) for place in places}
         # A file that comes or goes changes the time of its folder.
-        folders = {folder for name in names for folder in name.parents} if whole_folder else set()
+        folders = (
+            {folder for name in names for folder in name.parents} if origin.whole_folder else set()
+        )
         roots[root] = names | folders
     tokenizer = Path(spec.tokenizer or "").expanduser()
     if spec.tokenizer and tokenizer.is_dir():

@@ -1,0 +1,391 @@
+"""The interface of a training, for the trainers and the backends' steppers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any, ClassVar
+
+from siliconprof import plugins
+from siliconprof.datasets.weights import Checkpoint
+from siliconprof.declarations import Bytes, Parameter, Quantity, Settings, boolean, choice, number
+from siliconprof.memory import footprint
+from siliconprof.session.timing import PHASES
+from siliconprof.workloads._alone import import_alone
+from siliconprof.workloads.base import LATER_MODULES, Workload
+
+# name -> numpy array whose first axis is the batch
+Batch = Mapping[str, Any]
+
+# The keys of every training workload's entry; each module adds its own.
+TRAINING_PARAMETERS: Mapping[str, Any] = {
+    "batch_size": {
+        "type": ["integer", "string"],
+        "minimum": 1,
+        "pattern": "^auto$",
+        "description": "samples per training step; `auto`, in scenario near-capacity only: as "
+        "many as the memory model puts at `near_capacity_share` of the memory",
+    },
+    "learning_rate": number(0.001, "AdamW's learning rate, constant", exclusiveMinimum=0),
+    "weights": choice(
+        ["random", "pretrained"],
+        "initial weights; speed does not depend on them and `random` needs no "
+        "download; `pretrained` reads `weights_path`",
+    ),
+    "weights_path": {
+        "type": ["string", "null"],
+        "default": None,
+        "description": "hub name or folder of pretrained weights, in transformers' layout",
+    },
+    "zero_stage": choice(
+        [2, 3],
+        "ZeRO stage under scenario offload: 2 offloads optimizer and gradients, 3 the weights too",
+    ),
+    "gradient_checkpointing": boolean(
+        "keep each layer's input only and compute the layer again in the backward "
+        "pass: less memory for one more forward pass, which FLOPs do not count"
+    ),
+    "compile": boolean(
+        "compile the training step: `torch.compile` of the model and its loss, "
+        "`mx.compile` of the whole step. Such a step is not split into phases, and the first one, "
+        "which compiles with empty caches, is timed apart. Trainer plain only"
+    ),
+    "attention": choice(
+        ["default", "math", "efficient", "flash", "cudnn"],
+        "torch's kernel for scaled dot products; `default` leaves the choice to torch. Which "
+        "one ran is in the record, but of steps that are compiled, offloaded or near capacity",
+    ),
+    "adamw": choice(
+        ["default", "for-loop", "foreach", "fused"],
+        "torch's implementation of AdamW; `default` leaves the choice to torch. "
+        "Which one ran is in the record, as of attention",
+    ),
+    "memory_budget_gib": {
+        "type": ["number", "object", "null"],
+        "exclusiveMinimum": 0,
+        "additionalProperties": False,
+        "properties": dict.fromkeys(("cpu", "gpu"), {"type": "number", "exclusiveMinimum": 0}),
+        "default": None,
+        "description": "device memory that the cell may use, GiB; null = all that the device has; "
+        "`{cpu: …, gpu: …}` = another for each kind: a GPU's libraries and its allocator take "
+        "up to 1 GiB by themselves",
+    },
+    "near_capacity_share": number(
+        0.9,
+        "share of the memory that scenario near-capacity aims at",
+        exclusiveMinimum=0,
+        maximum=1,
+    ),
+    "force": {
+        "type": ["boolean", "number"],
+        "minimum": 1,
+        "default": False,
+        "description": "measure even what the memory model predicts not to fit; a number: where it "
+        "predicts at most so many times the memory",
+    },
+    "allocator": choice(
+        ["default", "retain"],
+        "`retain` keeps freed host memory in the process (glibc), so that page "
+        "faults which are the allocator's habit vanish",
+    ),
+    "probes": {
+        "type": ["array", "null"],
+        "items": {"enum": plugins.names("probes")},
+        "default": None,
+        "description": "probes to read beside the training; null = all, [] = none",
+    },
+}
+
+UNLABELLED = -100  # both frameworks' losses leave such labels out
+
+
+def drawn_weights(
+    shapes: Mapping[str, tuple[int, ...]],
+    seed: int,
+    narrow: tuple[str, ...] = (),
+    deviation: float = 0.02,
+) -> Iterator[tuple[str, Any]]:
+    """(name, float32 array) of each: matrices normal, a norm's scales 1, biases 0.
+
+    Args:
+        narrow: ends of the names whose matrices have this standard deviation; others have 0.02.
+    """
+    import numpy as np
+
+    generator = np.random.Generator(np.random.PCG64(seed))
+    for name, shape in shapes.items():
+        if len(shape) > 1:
+            drawn = generator.standard_normal(shape, dtype=np.float32)
+            yield name, drawn * np.float32(deviation if name.endswith(narrow) else 0.02)
+        else:
+            yield name, np.full(shape, float(name.endswith("weight")), np.float32)
+
+
+class TrainingWorkload(Workload):
+    """A model to train: the interface for the trainers and the backends' steppers."""
+
+    kind = "training"
+    trainer_class: ClassVar[str] = "Trainer"  # of transformers, under trainer hf
+    trainers: ClassVar[tuple[str, ...]] = ("plain", "hf")  # those that can drive it
+    data_kind: ClassVar[str] = "text"  # of the data set that it trains on
+    called: ClassVar[str] = "this model"  # in sentences
+    # size -> its own number of tokens, None where it takes the data's
+    vocab_sizes: ClassVar[Mapping[str, int | None]] = {}
+    MODULES: ClassVar[Mapping[str, tuple[str, ...]]] = {}  # framework -> see `modules`
+    BARE: ClassVar[tuple[str, ...]] = ()  # packages of those, see `import_alone`
+    input_name: ClassVar[str] = "input_ids"  # of the array in a batch that a model is called with
+    fixed: ClassVar[tuple[str, ...]] = ()  # names of weights that are not trained
+    draws: bool = False  # a step draws random numbers, as dropout does: each framework has its own
+    # Ends of the names of projections into the residual stream, whose weights are drawn narrower.
+    into_residual: ClassVar[tuple[str, ...]] = ()
+    POINT = {
+        "batch_size": Parameter("integer", label="batch"),
+        "n_parameters": Parameter("integer", label="parameters", derived=True),
+        "samples_per_step": Parameter("integer", label="samples in a step", derived=True),
+        "n_trainable_parameters": Parameter(
+            "integer", label="trainable parameters", identifies=False, derived=True
+        ),
+        "tokens_per_step": Parameter(
+            "integer", label="tokens in a step", identifies=False, derived=True
+        ),
+        "audio_s_per_step": Parameter(
+            "number", label="audio in a step", unit="s", identifies=False, derived=True
+        ),
+        "learning_rate": Parameter("number", label="learning rate", identifies=False),
+    }
+    QUANTITIES = {
+        **{name: Quantity(name.removesuffix("_s"), "s", "lower", series=True) for name in PHASES},
+        "step_s": Quantity("step, phase by phase", "s", "lower", series=True),
+        "whole_step_s": Quantity("step", "s", "lower", series=True),
+        "unsynchronised_step_s": Quantity("unsynchronised step", "s", "lower", series=True),
+        "dispatch_s": Quantity("dispatch of a step to the device", "s", "lower", series=True),
+        "compile_step_s": Quantity("step that compiles", "s", "lower", series=True),
+        "compile_s": Quantity("compiling", "s", "lower"),
+        "recompilations": Quantity("recompilations", "", "lower"),
+        "graph_breaks": Quantity("graph breaks", "", "lower"),
+        "forward_only_s": Quantity("forward pass by itself", "s", "lower", series=True),
+        "partial_step_s": Quantity("step on a smaller batch", "s", "lower", series=True),
+        "flop_per_s": Quantity("operations", "FLOP/s", "higher"),
+        "samples_per_s": Quantity("samples", "1/s", "higher"),
+        "tokens_per_s": Quantity("tokens", "1/s", "higher"),
+    }
+
+    @classmethod
+    def describe_point(cls, row: Mapping[str, Any]) -> str:
+        """The layers where they are known, and the batch."""
+        layers, width, batch = row.get("n_layer"), row.get("n_embd"), f"batch {row['batch_size']:g}"
+        if not (layers and width):
+            return batch
+        return f"{layers:g} layer{'s' * (layers > 1)} of width {width:g}, {batch}"
+
+    @classmethod
+    def problems(cls, parameters: Settings, dataset: Settings | None) -> list[str]:
+        problems = []
+        if parameters.get("weights") == "pretrained":
+            if not parameters.get("weights_path"):
+                problems.append("weights_path: is missing; expected a hub name or a folder")
+            elif dataset and dataset.get("source") == "hub" and not dataset.get("tokenizer"):
+                problems.append(
+                    "weights: pretrained weights know the tokens of their own tokenizer; set "
+                    f"`tokenizer: {parameters['weights_path']}` in the data set"
+                )
+        scenarios = parameters.get("scenarios")
+        if parameters.get("batch_size") == "auto" and scenarios != ["near-capacity"]:
+            problems.append(
+                "batch_size: is 'auto'; expected an integer, or scenarios: [near-capacity], the "
+                "only one that says how large a batch should be"
+            )
+        kind = cls.data_kind
+        if dataset is None:
+            article = "an" if kind == "images" else "a"
+            missing = f"dataset: is missing; {cls.called} trains on {article} {kind} data set"
+            return [*problems, missing]
+        data_kind = dataset.get("kind") or "text"
+        if data_kind != kind:
+            problems.append(f"dataset: is of kind {data_kind}; {cls.called} trains on {kind}")
+        size = parameters.get("size")
+        of_size = cls.vocab_sizes.get(size) if isinstance(size, str) else None
+        vocab_size = parameters.get("vocab_size") or of_size
+        if data_kind == kind and isinstance(vocab_size, int) and vocab_size < dataset["vocab_size"]:
+            problems.append(
+                f"vocab_size: is {vocab_size}; the data set has {dataset['vocab_size']} tokens, "
+                "expected at least as many"
+            )
+        return problems
+
+    def planned_s(self, each_s: float) -> float:
+        """Twice the budgets: building the model and what is read beside its steps take as long."""
+        return 2 * each_s
+
+    def weights_origin(self) -> dict[str, Any]:
+        """The origin of the initial weights, for the record."""
+        if self.parameters["weights"] == "pretrained":
+            return self.checkpoint().describe()
+        return {"weights": "random"}
+
+    def checkpoint(self) -> Checkpoint:
+        """The pretrained weights that the entry names, or a `UserError`; see `Checkpoint`."""
+        found = Checkpoint(self.parameters["weights_path"])
+        found.check(self.checkpoint_config())
+        return found
+
+    def checkpoint_config(self) -> dict[str, Any]:
+        """What a checkpoint's config.json must say, where it says something of it."""
+        return {}
+
+    def batches(self, data: Any, seed: int) -> Iterator[Batch]:
+        """Endless batches of the prepared data, the same for every framework and trainer."""
+        raise NotImplementedError
+
+    def flops_per_step(self) -> tuple[float, str]:
+        """Floating-point operations of one training step, and the source of the formula."""
+        raise NotImplementedError
+
+    # -- weights and memory ----------------------------------------------------------------
+
+    def weight_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Name of each weight -> shape, in the order in which they are drawn."""
+        raise NotImplementedError
+
+    def initial_weights(self, seed: int) -> Iterator[tuple[str, Any]]:
+        """(name, float32 array) of every weight, the same for every framework; or a `UserError`."""
+        shapes = self.weight_shapes()
+        if self.parameters["weights"] == "pretrained":
+            return self.checkpoint().arrays(shapes, first_rows=self.fixed)
+        layers: int = getattr(self, "n_layer", 1)
+        return drawn_weights(shapes, seed, self.into_residual, 0.02 / math.sqrt(2 * layers))
+
+    def n_parameters(self) -> int:
+        """Parameters of the model, exact, without building it; adapters are not counted."""
+        return sum(math.prod(shape) for shape in self.weight_shapes().values())
+
+    def n_trainable_parameters(self) -> int:
+        """Parameters that the optimizer changes."""
+        shapes = self.weight_shapes()
+        return self.n_parameters() - sum(math.prod(shapes[name]) for name in self.fixed)
+
+    def smallest(self) -> TrainingWorkload:
+        """The smallest model of the kind on the same data, one sample per step."""
+        first = {"weights": "random", "batch_size": 1, "vocab_size": None}
+        sizes = self.PARAMETERS.get("size", {}).get("enum")
+        return type(self)({**self.parameters, **first, **({"size": sizes[0]} if sizes else {})})
+
+    def stages(self, estimator: footprint.MemoryEstimator) -> list[footprint.Stage]:
+        """The model's parts in the order of the forward pass, for the memory model; [] = unknown."""
+        return []
+
+    def largest_trained(self) -> int:
+        """Values of the largest tensor that the optimizer changes."""
+        shapes = self.weight_shapes().items()
+        return max(math.prod(shape) for name, shape in shapes if name not in self.fixed)
+
+    def trained_tensors(self) -> int:
+        """How many tensors the optimizer changes."""
+        return sum(name not in self.fixed for name in self.weight_shapes())
+
+    def _estimator(
+        self, precision: str, backend: str, capability: str | None
+    ) -> footprint.MemoryEstimator:
+        profile = plugins.load("backends", backend).memory_profile_on(capability)
+        checkpointing = self.parameters.get("gradient_checkpointing", False)
+        return footprint.MemoryEstimator(profile, precision, checkpointing)
+
+    def memory_bytes(self, precision: str, backend: str, capability: str | None = None) -> Bytes:
+        estimator = self._estimator(precision, backend, capability)
+        stages = self.stages(estimator)
+        if not stages:
+            return {}
+        return estimator.peak(stages, self.largest_trained(), self.trained_tensors())
+
+    def offloaded_memory_bytes(
+        self, precision: str, backend: str, capability: str | None = None
+    ) -> Bytes:
+        """Predicted memory on the device by part under ZeRO-Offload, which has no autocast."""
+        estimator = self._estimator(precision.removeprefix("amp-"), backend, capability)
+        if not (stages := self.stages(estimator)):
+            return {}
+        return estimator.offloaded(stages, self.largest_trained(), self.parameters["zero_stage"])
+
+    def modules(self, framework: str) -> tuple[str, ...]:
+        """Modules of others that its model needs beside the framework's own, in order."""
+        return self.MODULES.get(framework, ())
+
+    def imports(self, framework: str) -> list[tuple[str, Callable[[], Any]]]:
+        names = (*LATER_MODULES.get(framework, ()), *self.modules(framework))
+        return [(name, partial(import_alone, name, self.BARE)) for name in names]
+
+    def torch_model(self, seed: int) -> Any:
+        """The model in torch with its initial weights, fp32, on the CPU."""
+        raise NotImplementedError
+
+    def checkpointed(self, model: Any) -> Any:
+        """transformers' model, its layers checkpointed where `gradient_checkpointing` says so."""
+        if self.parameters["gradient_checkpointing"]:
+            named = getattr(model, "activation_checkpointing_enable", None)  # after 5.17
+            (named or model.gradient_checkpointing_enable)({"use_reentrant": False})
+        return model
+
+    @staticmethod
+    def torch_loss(model: Any, batch: Mapping[str, Any]) -> Any:
+        """The loss, a scalar tensor; the batch's arrays are tensors on the model's device."""
+        return model(**batch).loss
+
+    @staticmethod
+    def torch_output(model: Any, batch: Mapping[str, Any]) -> Any:
+        """The model's output in the dtype that it computes in; see `torch_loss`."""
+        return model(**batch).logits
+
+    def mlx_model(self, seed: int) -> Any:
+        """The model in MLX with the same initial weights, fp32."""
+        raise NotImplementedError
+
+    def mlx_output(self, model: Any, batch: Mapping[str, Any]) -> Any:
+        """The model's output in the dtype that it computes in: logits of shape (B, …, classes)."""
+        return model(batch[self.input_name])
+
+    def mlx_loss(self, model: Any, batch: Mapping[str, Any]) -> Any:
+        """The loss in fp32, a scalar: the mean cross-entropy of the outputs with `labels`."""
+        import mlx.core as mx
+        import mlx.nn as nn
+
+        logits = self.mlx_output(model, batch).astype(mx.float32)
+        return nn.losses.cross_entropy(logits, batch["labels"], reduction="mean")
+
+    def learning_rate_at(self, step: int) -> float:
+        """The learning rate of a step; the first one is step 0."""
+        return float(self.parameters["learning_rate"])
+
+    def max_gradient_norm(self) -> float | None:
+        """The joint norm to which all gradients are clipped; None = no clipping."""
+        return self.parameters.get("max_gradient_norm")
+
+    def evaluation_batches(self, data: Any) -> Iterator[Batch]:
+        """A finite number of batches that no training step sees, always the same."""
+        raise NotImplementedError
+
+    @property
+    def batch_size(self) -> int:
+        """Training samples in one step."""
+        return int(self.parameters["batch_size"])
+
+    def tokens_per_step(self) -> int | None:
+        """Tokens in one step, None where the input is not text."""
+        return None
+
+    def audio_s_per_step(self) -> float | None:
+        """Seconds of audio in one step, None where the input is not audio."""
+        return None
+
+    def optimizer_settings(self, precision: str) -> dict[str, Any]:
+        """Keyword arguments of AdamW, in torch's names.
+
+        No weight decay and no clipping, so that plain loops, the Trainer and MLX do the same
+        arithmetic. Pure fp16 needs a larger epsilon: 1e-8 rounds to zero there.
+        """
+        return {
+            "lr": self.parameters["learning_rate"],
+            "betas": [0.9, 0.999],
+            "eps": 1e-4 if precision == "fp16" else 1e-8,
+            "weight_decay": 0.0,
+        }
