@@ -34,7 +34,7 @@ from shared import CONFIG, ROOT, as_ratio, measured, planned_cells, ratio
 from siliconprof.datasets import training_data
 from siliconprof.hosts import blas
 from siliconprof.measure import fork_server
-from siliconprof.session.trial import Trial
+from siliconprof.session.resolved_cell import ResolvedCell
 from siliconprof.store.cell import Cell
 
 WARM_UP_SHARE = 0.2  # of the steps that are timed
@@ -142,7 +142,7 @@ LOOPS: dict[tuple[str, str], Callable[[Any, Iterator[Any], Cell, int], list[floa
 def loop(text: str, steps: int) -> None:
     """Print the median of so many steps of a cell's training without us, after a fifth as many."""
     cell = Cell.from_json(text)
-    workload = Trial(cell).workload
+    workload = ResolvedCell(cell).workload
     data = training_data.load(ROOT / (cell.dataset or ""))
     trained = LOOPS[cell.backend, cell.trainer or ""]
     warm_up = int(WARM_UP_SHARE * steps)
@@ -170,7 +170,7 @@ def forks() -> dict[str, str]:
     """The variable by which a cell is forked."""
     address = f"siliconprof-bare-{os.getpid()}"
     fork_server.start(address, os.getpid())
-    return {fork_server.VARIABLE: address}
+    return {fork_server.SERVER_VARIABLE: address}
 
 
 def step_of_forked(text: str, folder: Path, steps: int) -> float:
@@ -180,7 +180,7 @@ def step_of_forked(text: str, folder: Path, steps: int) -> float:
 
 def step_of_loop(text: str, folder: Path, steps: int) -> float:
     """The median step of the same training without us, in the cell's own environment."""
-    environment = fork_server.child_environment(Trial(Cell.from_json(text)), folder)
+    environment = fork_server.child_environment(ResolvedCell(Cell.from_json(text)), folder)
     command = [sys.executable, __file__, "--loop", text, "--steps", str(steps)]
     done = subprocess.run(
         command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=True

@@ -74,7 +74,7 @@ class Measured(NamedTuple):
     operators: pd.DataFrame
 
 
-def of_rounds(rounds: Sequence[Measured]) -> prediction.Timed:
+def of_rounds(rounds: Sequence[Measured]) -> prediction.TimedTrainings:
     """What some rounds tell of operators."""
     points = pd.DataFrame([one.point for one in rounds])
     lines = [one.operators.assign(training=index) for index, one in enumerate(rounds)]
@@ -120,14 +120,14 @@ class Training(inventory.Training):
 
     def watched(self) -> Point:
         """The point of the whole steps since the last call, with a step's operators."""
-        point = operators.of_step(cast(Any, self), self.step, self.clock)
+        point = operators.watch_step(cast(Any, self), self.step, self.clock)
         steps = {name: [used[name] for used in self.used] for name in self.used[0]}
         point |= {
             "times": {"whole_step_s": self.walls},
             "steps": steps | {"kind": ["whole"] * len(self.walls)} | NO_FAULTS,
         }
         self.walls, self.used = [], []
-        return model.made(
+        return model.validated(
             Point, point | dict.fromkeys(("flops", "bytes")) | {"params": {}, "memory": {}}
         )
 
@@ -135,11 +135,13 @@ class Training(inventory.Training):
         """A round of it, as the analysis has it."""
         point = dict(zip(prediction.MODEL, self.model, strict=True))
         point["whole_step_median_s"] = self.median_s()
-        return Measured(point, pd.DataFrame(operator_rows.of_point(self.watched())))
+        return Measured(point, pd.DataFrame(operator_rows.operators_of_point(self.watched())))
 
     def parts(self) -> dict[str, float]:
         """Seconds of each part of a step."""
-        parts = {line["part"]: line["seconds"] for line in step_parts.of_point(self.watched())}
+        parts = {
+            line["part"]: line["seconds"] for line in step_parts.parts_of_point(self.watched())
+        }
         return dict.fromkeys(PARTS, 0.0) | parts
 
 

@@ -28,7 +28,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))  # `python -P` leaves it out
 
 from shared import ROOT, USUAL, as_ratio, copied
-from siliconprof import words
+from siliconprof import formatting
 from siliconprof.hosts.machine import cpu_model
 from siliconprof.store import matrix_file
 
@@ -116,7 +116,7 @@ def of_the_steps(folder: Path, rounds: int) -> list[Line]:
     """What measuring adds to a training's step."""
     goals = (1.01, 1.01, 1.00, 1.00, 1.00)
     ratios = asked(folder, "bare.py", "--rounds", str(rounds))
-    of = f"the other, {words.count(rounds, 'round')}"
+    of = f"the other, {formatting.count(rounds, 'round')}"
     lines = [
         # missed where the whole interval is above
         (f"step of {what}", of, against(as_ratio(found), found[1] <= goal), f"{goal:.2f}")

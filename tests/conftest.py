@@ -157,7 +157,7 @@ class Checkout:
         Not where a test looks at processes, or at what the first cell of a run does.
         """
         if address := fork_server_of_the_tests():
-            self.environment[fork_server.VARIABLE] = address
+            self.environment[fork_server.SERVER_VARIABLE] = address
         return self
 
     def snakemake(self, *arguments: str, check: bool = True, **more: Any) -> Any:
@@ -319,7 +319,7 @@ def compile_package() -> str:
         what `fingerprint` knows of the files, which it finds by their content.
     """
     compileall.compile_dir(ROOT / "workflow", quiet=2)
-    fingerprint.of_package()
+    fingerprint.hash_of_package()
     return fingerprint.cache_text() or ""
 
 
@@ -339,7 +339,7 @@ def copy_project(target: Path, bundles: bool = False) -> Checkout:
         else:
             shutil.copy2(source, target / part, follow_symlinks=False)
     (target / "results/history").mkdir(parents=True)
-    (target / "results/history" / fingerprint.CACHE).write_text(read, encoding="utf-8")
+    (target / "results/history" / fingerprint.CACHE_FILE).write_text(read, encoding="utf-8")
     shutil.copy2(ROOT / "results" / "README.md", target / "results" / "README.md")
     return Checkout(target)
 
@@ -366,7 +366,7 @@ def with_own_lock(copy: Checkout, shared: bool = True) -> Checkout:
     copy.environment["SILICONPROF_LOCK_FILE"] = str(copy.path.parent / "host.lock")
     # Cells of this worker take over checks and compiled code from each other, as in a run.
     copy.environment[PIPELINE_VARIABLE] = str(os.getpid())
-    copy.environment[scratch.VARIABLE] = code_of_the_tests()
+    copy.environment[scratch.CODE_VARIABLE] = code_of_the_tests()
     return copy
 
 

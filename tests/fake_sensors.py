@@ -84,10 +84,10 @@ def gpu(libraries: Path, monkeypatch: pytest.MonkeyPatch) -> Nvidia:
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Half a second instead of ten; what is required of the readings in it stays."""
-    monkeypatch.setattr(energy, "INTERVAL_S", 0.01)
+    monkeypatch.setattr(energy, "READ_EVERY_S", 0.01)
     monkeypatch.setattr(energy, "LEAST_WINDOW_S", 0.5)
     monkeypatch.setattr(energy, "SETTLE_S", 0.0)
-    monkeypatch.setattr(energy, "LONGEST", 40)  # a busy host may pause for longer than six
+    monkeypatch.setattr(energy, "LONGEST_WINDOWS", 40)  # a busy host may pause for longer than six
 
 
 def train(meter: EnergyMeter) -> int:
@@ -149,7 +149,7 @@ def mac(libraries: Path, monkeypatch: pytest.MonkeyPatch) -> Mac:
     fake.fake_set.argtypes = (ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint32)
     made = Mac(fake)  # torch is imported as on Linux
     monkeypatch.setattr(type(made.backend), "gpu_address", lambda self: ("apple", ""))
-    monkeypatch.setattr(apple, "LIBRARY", path)
+    monkeypatch.setattr(apple, "SYSTEM_LIBRARY", path)
     monkeypatch.setattr(platform, "system", lambda: "Darwin")
     monkeypatch.setattr(machine, "cpu_model", lambda: made.chip)
     monkeypatch.setattr(machine, "run", lambda *_, **__: " lowpowermode         1\n")

@@ -28,7 +28,7 @@ LOCK_VARIABLE = "SILICONPROF_LOCK_FILE"
 @pytest.fixture
 def faulty(checkout: Checkout) -> Iterator[Checkout]:
     """A copy with the faulty workload in it; nothing that it starts outlives the test."""
-    checkout.environment.pop(fork_server.VARIABLE, None)  # it knows no workload of this copy
+    checkout.environment.pop(fork_server.SERVER_VARIABLE, None)  # it knows no workload of this copy
     plugin = checkout.path / "workflow/siliconprof/workloads/faulty.py"
     shutil.copyfile(Path(__file__).with_name("faulty_workload.py"), plugin)
     try:

@@ -14,9 +14,9 @@ from conftest import ROOT, code_of_the_tests, opened
 from siliconprof.lifetime import PIPELINE_VARIABLE
 from siliconprof.measure import scratch
 from siliconprof.session import operators
-from siliconprof.session.session import Session
+from siliconprof.session.cell_run import CellRun
+from siliconprof.session.resolved_cell import ResolvedCell
 from siliconprof.session.timing import PhaseClock
-from siliconprof.session.trial import Trial
 from siliconprof.store import record
 from siliconprof.store.cell import Cell
 
@@ -59,7 +59,7 @@ def by_hand(
     folder.mkdir(parents=True, exist_ok=True)
     # Checks of kernels are made once, as in a run.
     own = {"SILICONPROF_LOCK_FILE": str(folder / "host.lock"), PIPELINE_VARIABLE: str(os.getpid())}
-    own[scratch.VARIABLE] = code_of_the_tests()
+    own[scratch.CODE_VARIABLE] = code_of_the_tests()
     command = [sys.executable, "-m", "siliconprof.measure", "--cell", cell.to_json()]
     done = subprocess.run(
         [*command, "--output", "record.json", *options],
@@ -73,10 +73,10 @@ def by_hand(
     return record.read(folder / "record.json")
 
 
-def session_of(cell: Cell) -> Session:
+def session_of(cell: Cell) -> CellRun:
     """A session as the measuring process has it, on an open backend of this machine's CPU."""
     backend = opened(cell.backend, cell.precision, cell.threads)
-    return Session(cell, backend, Trial(cell).workload, lambda message: None)
+    return CellRun(cell, backend, ResolvedCell(cell).workload, lambda message: None)
 
 
 def watched(backend: Any, step: Callable[[], Any], clock: PhaseClock) -> dict[str, Any]:
@@ -88,4 +88,4 @@ def watched(backend: Any, step: Callable[[], Any], clock: PhaseClock) -> dict[st
         progress=lambda *_: None,
         timed=lambda _: None,
     )
-    return operators.of_step(session, step, clock)["operators"]
+    return operators.watch_step(session, step, clock)["operators"]

@@ -20,8 +20,8 @@ from siliconprof.backends import _streams
 from siliconprof.backends.base import Backend
 from siliconprof.hosts import caches, machine
 from siliconprof.probes import page_faults
-from siliconprof.session.session import Session
-from siliconprof.session.trial import Trial
+from siliconprof.session.cell_run import CellRun
+from siliconprof.session.resolved_cell import ResolvedCell
 from siliconprof.stats import statistics
 from siliconprof.workloads import bandwidth
 from siliconprof.workloads.bandwidth import SMALLEST_BYTES
@@ -234,7 +234,9 @@ def test_the_ceilings_of_a_fast_card_are_its_own_and_not_its_launches(
     """Four caches are copied in 42 µs, a wait takes 10 and a launch 4: the set has to grow."""
     own = {"device_kind": "gpu", "device_memory_bytes": 141 * 10**9, "timing": {"iterations": 5}}
     asked = cpu_cell("torch-cuda", "bandwidth", {"sweep_factor": 16}, **own)  # as by default
-    simulated = Session(asked, card(monkeypatch), Trial(asked).workload, lambda message: None)
+    simulated = CellRun(
+        asked, card(monkeypatch), ResolvedCell(asked).workload, lambda message: None
+    )
     simulated.workload.measure(simulated)
     waits_s = simulated.method["bandwidth"]["launch_and_wait_s"].values()
     assert min(waits_s) > card.wait_s  # events tell of no wait

@@ -80,7 +80,7 @@ def test_a_set_up_that_cannot_build_says_why() -> None:
 
 
 def test_a_wrong_value_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv(blas.VARIABLE, "mine")
+    monkeypatch.setenv(blas.BLAS_VARIABLE, "mine")
     works, why = plugins.load("backends", "mlx")().available()
     assert not works and why == "SILICONPROF_MLX_BLAS is 'mine'; expected 'own', or leave it unset"
     error = detect.probe("mlx")["error"]

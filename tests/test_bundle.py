@@ -279,7 +279,7 @@ def test_what_is_no_sound_zip(packed, here, monkeypatch):
 
 def test_members_that_are_not_what_they_say(packed, here):
     cell = a_record()["cell"]
-    newest = record.SCHEMA_VERSION + 1
+    newest = record.RECORD_SCHEMA_VERSION + 1
     changes: dict[str, tuple[dict[str, Any], str]] = {  # workload -> change, how its line begins
         "off-schema": ({"surprise": 1}, "surprise: unknown key"),
         "newer": ({"schema_version": newest}, f"record of schema version {newest}; this version"),

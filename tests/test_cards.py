@@ -25,7 +25,7 @@ from siliconprof.hosts import machine, offload_ops
 from siliconprof.measure import worker
 from siliconprof.memory import memory_model
 from siliconprof.session import cold_launch
-from siliconprof.session.trial import Trial
+from siliconprof.session.resolved_cell import ResolvedCell
 from siliconprof.store.cell import Cell
 from siliconprof.trainers.base import MOST_SKIPPED, StepSchedule
 from siliconprof.workloads import kernel_launch
@@ -284,7 +284,7 @@ def test_each_of_two_equal_cards_is_seen_by_its_own_cells_alone(
     for device, name in zip(("rtx-4090", "rtx-4090-2"), own, strict=True):
         cells = [Cell(**entry["cell"]) for entry in cells_of(made, device=device)]
         assert {cell.backend for cell in cells} == {"torch-cuda", "mlx"}
-        seen = {Trial(cell).environment(shell)["CUDA_VISIBLE_DEVICES"] for cell in cells}
+        seen = {ResolvedCell(cell).environment(shell)["CUDA_VISIBLE_DEVICES"] for cell in cells}
         assert seen == {name}
     assert [*made["backends_unavailable"]] == ["torch-mps"]
     assert len(cells_of(made, device="rtx-4090")) == len(cells_of(made, device="rtx-4090-2"))
@@ -298,7 +298,7 @@ def test_a_slice_of_a_card_is_a_device_by_its_own_name(on: Callable[..., Any]) -
     (device,) = {e["cell"]["device"] for e in cells_of(made, device_kind="gpu")}
     assert device == "gpu-nvidia-a100-sxm4-40gb-mig-1g-5gb"
     for entry in cells_of(made, device=device):
-        environment = Trial(Cell(**entry["cell"])).environment(
+        environment = ResolvedCell(Cell(**entry["cell"])).environment(
             {"CUDA_VISIBLE_DEVICES": ",".join(names)}
         )
         assert environment["CUDA_VISIBLE_DEVICES"] == names[0]
@@ -374,9 +374,9 @@ def test_cold_launches_on_a_card_that_the_cell_holds_are_one_line(
     lines = ["Traceback (most recent call last):", f"torch.AcceleratorError: {BUSY}"]
     lines += ["Search for `cudaErrorDevicesUnavailable' in NVIDIA's documentation.", ""]
     one = [
-        f'{cold_launch.MARK}{{"doing": "open the device"}}',
+        f'{cold_launch.LAUNCH_MARK}{{"doing": "open the device"}}',
         *lines,
-        f'{cold_launch.MARK}{{"ended": 1}}',
+        f'{cold_launch.LAUNCH_MARK}{{"ended": 1}}',
     ]
     printed = "\n".join(kernel_launch.PROCESSES * one).encode()
     done = SimpleNamespace(stdout=printed, returncode=0)

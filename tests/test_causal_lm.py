@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 from conftest import ROOT, NoClock, cpu_cell, defaults, opened, own_project
 from models import SMOLLM2, kept_in_torch, tokens
-from siliconprof import plugins, words
+from siliconprof import formatting, plugins
 from siliconprof.cells import config, matrix, model_file
 from siliconprof.datasets.model_facts import ModelFacts
 from siliconprof.errors import UserError
 from siliconprof.memory import footprint
-from siliconprof.session.trial import Trial
+from siliconprof.session.resolved_cell import ResolvedCell
 from siliconprof.store import temporary
 from siliconprof.workloads import _causal_lm_torch
 
@@ -62,7 +62,7 @@ SHAPE = {"batch_size": 4, "seq_len": 32}
 def facts(kind: str, lora_rank: int = 0) -> ModelFacts:
     """What is known of a small model of a type."""
     own = SMALL | OWN[kind] | {"model_type": kind}
-    return model_file.made(
+    return model_file.look_at_model(
         {"model": None, "config": own, "lora_rank": lora_rank, "lora_targets": None}
     )
 
@@ -169,7 +169,7 @@ LLAMA1B |= {"vocab_size": 128256, "tie_word_embeddings": True}
 def test_large_models_are_known_without_being_built(
     of_model: dict[str, Any], n_parameters: int
 ) -> None:
-    found = model_file.made(
+    found = model_file.look_at_model(
         {"model": None, "config": of_model, "lora_rank": 0, "lora_targets": None}
     )
     assert found.n_parameters == n_parameters
@@ -181,7 +181,7 @@ def test_gpt2_is_known_without_a_look_at_it() -> None:
     entry = {"size": "nano", "lora_rank": 4, "dataset_vocab_size": 512} | SHAPE
     own = plugins.load("workloads", "gpt2")(defaults("gpt2", **entry)).facts
     lora = {"lora_rank": 4, "lora_targets": ["c_attn"]}
-    found = model_file.made({"model": None, "config": own.config} | lora)
+    found = model_file.look_at_model({"model": None, "config": own.config} | lora)
     assert own.config.items() <= found.config.items()
     stages = tuple((count, replace(stage, kept=None)) for count, stage in found.stages)
     assert replace(found, config=own.config, stages=stages) == own
@@ -193,7 +193,7 @@ def test_what_would_fit_is_said_of_what_does_not(tmp_path: Path) -> None:
     need = footprint.total(workload.memory_bytes("fp32", "torch-cpu"))
     how = {"trainer": "plain", "device_memory_bytes": need * 9 // 10}
     cell = cpu_cell("torch-cpu", "causal_lm", workload.parameters, **how)
-    status, reason = Trial(cell).refusal() or ("", "")
+    status, reason = ResolvedCell(cell).refusal() or ("", "")
     assert status == "skipped" and "it would fit with" in reason and "lora_rank: 8" in reason
 
 
@@ -211,7 +211,7 @@ def refused(model: str | None, inline: dict[str, Any] | None = None, **lora: Any
     """The one line by which a model is refused."""
     spec = {"model": model, "config": inline, "lora_rank": 0, "lora_targets": None} | lora
     with pytest.raises(UserError) as raised:
-        model_file.made(spec)
+        model_file.look_at_model(spec)
     assert "\n" not in str(raised.value)
     return str(raised.value)
 
@@ -299,7 +299,7 @@ def test_pretrained_weights_are_read_in_bf16_and_under_another_shape_refused(
     model.save_pretrained(folder)
     spec = {"model": str(folder), "config": None, "lora_rank": 0, "lora_targets": None}
     path = tmp_path / "mine.json"
-    temporary.write(path, json.dumps(model_file.made(spec).to_document()))
+    temporary.write(path, json.dumps(model_file.look_at_model(spec).to_document()))
     own = {"model": str(folder), "weights": "pretrained", "model_file": str(path)}
     own |= {"dataset_vocab_size": 512, **SHAPE}
     workload = plugins.load("workloads", "causal_lm")(defaults("causal_lm", **own))
@@ -383,7 +383,7 @@ def test_a_report_of_a_model_answers_for_it_alone(tmp_path: Path) -> None:
     for name in ("summary.txt", "report.html"):
         text = (project.path / "results" / name).read_text(encoding="utf-8")
         told = told if name == "summary.txt" else told.partition(": ")[2]
-        assert re.search(told, " ".join(text.replace(words.THIN, " ").split()))
+        assert re.search(told, " ".join(text.replace(formatting.THIN, " ").split()))
     modules = {record["cell"]["module"] for record in project.records().values()}
     assert modules == {"causal_lm", "matmul", "bandwidth", "kernel_launch"}
     assert "Nothing to be done" in project.snakemake(*arguments, "-n").stdout

@@ -19,7 +19,7 @@ from siliconprof.claims import judge
 from siliconprof.claims.figures import OPEN as OPEN_ANSWER
 from siliconprof.claims.figures import Region
 from siliconprof.claims.quantities import QUANTITIES
-from siliconprof.claims.verdicts import VERDICTS
+from siliconprof.claims.verdicts import CLAIM_VERDICTS
 from siliconprof.errors import UserError
 from siliconprof.stats import training_course
 from siliconprof.store import columns, published, table_files
@@ -27,7 +27,7 @@ from siliconprof.store.record import HERE, REFERENCE
 from siliconprof.store.table_files import KEY
 from synthetic_results import CPU, host_file, run, table
 
-YES, NO, OPEN, ABSENT = VERDICTS
+YES, NO, OPEN, ABSENT = CLAIM_VERDICTS
 SHIPPED = ROOT / "config/claims.yaml"
 Tables = dict[str, list[dict[str, Any]]]
 # The ratio of two such times is known to 25 %.

@@ -24,8 +24,8 @@ from models import images
 from siliconprof import plugins
 from siliconprof.datasets import dataset_spec, prepare, synthesis, training_data
 from siliconprof.errors import UserError
-from siliconprof.session.session import Session
-from siliconprof.session.trial import Trial
+from siliconprof.session.cell_run import CellRun
+from siliconprof.session.resolved_cell import ResolvedCell
 from siliconprof.store.cell import Cell
 from siliconprof.trainers.epochs import evaluate
 
@@ -68,13 +68,13 @@ def cell(backend: str, module: str, timing: dict[str, Any] | None = None, **more
     return cpu_cell(backend, module, {"batch_sizes": [32]} | more, **how)
 
 
-def trained(asked: Cell, data: training_data.ImageData) -> Session:
+def trained(asked: Cell, data: training_data.ImageData) -> CellRun:
     """A session whose training has run; its points pass the record's schema."""
-    trial, session = Trial(asked), session_of(asked)
-    session.scenario = trial.scenario()
+    resolved, session = ResolvedCell(asked), session_of(asked)
+    session.scenario = resolved.scenario()
     session._data = data
-    trial.trainer.prepare(session)
-    trial.trainer.run(session)
+    resolved.trainer.prepare(session)
+    resolved.trainer.run(session)
     assert record_problems(json.loads(json.dumps(session.points)), "points") == []
     return session
 
@@ -279,7 +279,7 @@ def test_loss_and_accuracy_are_those_of_the_whole_part() -> None:
     asked = cell("torch-cpu", "mlp")
     found = []
     for size in (16, 50):
-        session = Session(asked, opened("torch-cpu"), workload("mlp", batch_size=size), print)
+        session = CellRun(asked, opened("torch-cpu"), workload("mlp", batch_size=size), print)
         session._data, session.progress = data, lambda *_: None
         stepper = session.backend.stepper(session.workload, 0)
         found.append(evaluate(session, stepper, "validation", None))
@@ -302,8 +302,8 @@ def test_what_cannot_be_is_said_in_a_line() -> None:
     with pytest.raises(UserError, match="batch_sizes: 30 makes 2 whole batches of 60 images"):
         trained(cell("mlx", "mlp", batch_sizes=[8, 30]), garments(60, 10, 10))
     half = dataclasses.replace(cell("mlx", "mlp"), precision="bf16")
-    status, reason = Trial(half).refusal() or ("", "")
+    status, reason = ResolvedCell(half).refusal() or ("", "")
     assert status == "unsupported" and "fp32" in reason
     near = dataclasses.replace(cell("mlx", "mlp"), scenario="near-capacity")
-    status, reason = Trial(near).refusal() or ("", "")
+    status, reason = ResolvedCell(near).refusal() or ("", "")
     assert status == "skipped" and "no memory model" in reason

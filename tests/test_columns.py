@@ -36,7 +36,7 @@ def test_what_is_written_is_declared_and_what_is_declared_is_written(results: Pa
     frames = {path.stem: table_files.read(path) for path in paths}
     assert frames.keys() == columns.tables().keys()
     for name, frame in frames.items():
-        declared = columns.of(name)
+        declared = columns.columns_of_table(name)
         always = {column for column, one in declared.items() if not one.optional}
         assert set(frame.columns) - declared.keys() == set(), name
         assert always - set(frame.columns) == set(), name
@@ -49,12 +49,12 @@ def test_every_column_of_a_real_run_is_declared(name: str, tmp_path: Path) -> No
     for path in update.unpack(archive, tmp_path).glob("*.csv"):
         header = path.read_text(encoding="utf-8").split("\n")[0].split(",")
         if not path.name.startswith("page-"):
-            assert set(header) - columns.of(path.stem).keys() == set(), path.name
+            assert set(header) - columns.columns_of_table(path.stem).keys() == set(), path.name
 
 
 def test_every_column_has_a_type_a_unit_by_its_name_and_a_meaning() -> None:
     for table in columns.tables():
-        for name, column in columns.of(table).items():
+        for name, column in columns.columns_of_table(table).items():
             assert column.type in ("text", "number", "integer", "boolean"), name
             assert column.help and not column.help.endswith("."), name
             end = name.rpartition("_")[2]

@@ -242,7 +242,7 @@ def test_what_is_computed_without_instructions_is_measured_in_the_smallest_workl
         experiment = config.resolve(named | own)
         cells = matrix.expand(experiment, devices, host).cells
         refused = {
-            (p.cell.backend, p.cell.workload, p.cell.precision): p.trial.refusal() for p in cells
+            (p.cell.backend, p.cell.workload, p.cell.precision): p.resolved.refusal() for p in cells
         }
         assert {key for key, refusal in refused.items() if refusal} == skipped
         line = "this processor computes bf16 without instructions for it"

@@ -75,7 +75,7 @@ def test_a_record_has_the_version_of_all_that_its_numbers_depend_on():
     every = [
         plugins.module_name(kind, name) for kind in plugins.KINDS for name in plugins.names(kind)
     ]
-    method = fingerprint.of([*ALWAYS, "siliconprof.session.inventory", *every]).modules
+    method = fingerprint.fingerprint_of([*ALWAYS, "siliconprof.session.inventory", *every]).modules
     package = fingerprint.Package()
     files = [package.file(f"siliconprof.{name}") for name in method]
     modules = set().union(*(imported(path) for path in files if path))
@@ -110,7 +110,7 @@ def test_compiled_code_is_the_runs_and_no_broken_one_stays(clone: Checkout, tmp_
     cell, code, foreign = compiling_cell(clone), tmp_path / "code", tmp_path / "tmp"
     foreign.mkdir()
     (foreign / "mlx").write_text("another user's, in which nobody can make anything")
-    clone.environment |= {"TMPDIR": str(foreign), scratch.VARIABLE: str(code)}
+    clone.environment |= {"TMPDIR": str(foreign), scratch.CODE_VARIABLE: str(code)}
     assert clone.measure(cell)["status"] == "ok"
     assert [path.name for path in foreign.iterdir()] == ["mlx"]
     kernels = list(code.rglob("*.so"))
@@ -127,7 +127,7 @@ def test_compiled_code_is_the_runs_and_no_broken_one_stays(clone: Checkout, tmp_
 @pytest.mark.skipif(not MOUNTS, reason="needs Linux and root, to mount a disk")
 def test_a_folder_of_which_nothing_may_be_executed_is_said(clone: Checkout) -> None:
     """In the record of a cell that compiles, and by the doctor; each says what to do."""
-    clone.environment.pop(fork_server.VARIABLE)  # which lives beside that disk
+    clone.environment.pop(fork_server.SERVER_VARIABLE)  # which lives beside that disk
     command = ["unshare", "--mount", "sh", "-c", NOEXEC, "-", compiling_cell(clone).to_json()]
     said = clone.run(*command, env={"PYTHONPATH": "workflow"}).stdout
     measured, _, doctor = said.partition("Host ")

@@ -241,8 +241,8 @@ def test_a_killed_supervisor_ends_its_cell_and_lets_the_next_begin(faulty):
 
 def test_who_waits_says_for_whom(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv(LOCK_VARIABLE, str(tmp_path / "host.lock"))
-    with lock.alone(lambda: None, "desk/cpu"), pytest.raises(ZeroDivisionError):
-        with lock.alone(lambda: 1 / 0, "another"):  # its check ends the wait
+    with lock.exclusive_host(lambda: None, "desk/cpu"), pytest.raises(ZeroDivisionError):
+        with lock.exclusive_host(lambda: 1 / 0, "another"):  # its check ends the wait
             raise AssertionError("two hold it")
     said = rf"waiting for PID {os.getpid()}, desk/cpu of .+, since [\d:]{{8}}\n"
     assert all(re.fullmatch(said, stream) for stream in capsys.readouterr())

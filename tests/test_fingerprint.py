@@ -31,7 +31,7 @@ def of_main(tmp_path: Path, main: str, more: dict[str, str] | None = None) -> Fi
         path = folder / f"{name}.py"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(source, encoding="utf-8")
-    return fingerprint.of(["siliconprof.method.main"], Package(folder))
+    return fingerprint.fingerprint_of(["siliconprof.method.main"], Package(folder))
 
 
 SAME = {

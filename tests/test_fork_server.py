@@ -22,7 +22,7 @@ from faulty_cells import (
 )
 from siliconprof import lifetime
 from siliconprof.measure import child, fork_server
-from siliconprof.session import trial
+from siliconprof.session import resolved_cell
 from siliconprof.store.record import read
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="cells are forked on Linux only")
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="cells are forke
 def forking(faulty: Checkout) -> Iterator[Checkout]:
     """A copy whose cells are forked; its pipeline is a process that sleeps."""
     pipeline = subprocess.Popen(["sleep", "600"])
-    faulty.environment[fork_server.VARIABLE] = f"siliconprof-{secrets.token_hex(8)}"
+    faulty.environment[fork_server.SERVER_VARIABLE] = f"siliconprof-{secrets.token_hex(8)}"
     faulty.environment[lifetime.PIPELINE_VARIABLE] = str(pipeline.pid)
     yield faulty
     pipeline.kill()
@@ -56,10 +56,12 @@ def test_a_fork_measures_what_a_fresh_interpreter_measures(
     made = {}
     for way in ("fork", "second", "fresh"):
         if way == "fresh":
-            del forking.environment[fork_server.VARIABLE]
+            del forking.environment[fork_server.SERVER_VARIABLE]
         made[way] = measure(forking, cell("fine", backend=backend))
     fork, fresh = made["second"], made["fresh"]
-    assert [m["method"]["process"] for m in made.values()] == [child.FORKED] * 2 + [child.FRESH]
+    assert [m["method"]["process"] for m in made.values()] == [child.FORKED_METHOD] * 2 + [
+        child.FRESH
+    ]
     assert fork["status"] == fresh["status"] == "ok"
     for part in ("cell", "code", "modules_loaded", "precision"):
         assert fork[part] == fresh[part], part
@@ -76,12 +78,12 @@ def test_the_first_cell_starts_the_tree_and_the_next_ones_ask_it(forking: Checko
     """The same processes, whatever Snakemake adds to the environment; none is the cell's own."""
     one = cell("fine")
     assert not tree(forking)
-    assert measure(forking, one)["method"]["process"] == child.FORKED
+    assert measure(forking, one)["method"]["process"] == child.FORKED_METHOD
     until(lambda: len(tree(forking)) == 3)  # the root, one for the environment, one that has MLX
     before = {process.pid for process in tree(forking)}
-    forking.environment |= dict.fromkeys(trial.THREAD_VARIABLES, "1")
+    forking.environment |= dict.fromkeys(resolved_cell.THREAD_VARIABLES, "1")
     forking.environment |= dict.fromkeys(fork_server.OF_A_JOB, "/tmp")
-    assert measure(forking, one)["method"]["process"] == child.FORKED
+    assert measure(forking, one)["method"]["process"] == child.FORKED_METHOD
     assert {process.pid for process in tree(forking)} == before
 
 
@@ -135,4 +137,4 @@ def test_a_fork_ends_with_its_supervisor(forking: Checkout) -> None:
     until(lambda: lock_is_free(forking))
     until(lambda: len(processes(forking)) == len(tree(forking)))
     assert forked_by in tree(forking)
-    assert measure(forking, cell("fine"))["method"]["process"] == child.FORKED
+    assert measure(forking, cell("fine"))["method"]["process"] == child.FORKED_METHOD

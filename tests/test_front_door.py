@@ -18,7 +18,7 @@ from unittest.mock import patch
 import pytest
 from conftest import ROOT, TINY, Checkout, own_project, until
 from golden import update
-from siliconprof import __version__, options, words
+from siliconprof import __version__, formatting, options
 from siliconprof.errors import UserError
 from siliconprof.hosts import environment, machine
 from synthetic_results import Page, command
@@ -239,7 +239,7 @@ def test_help_is_a_screen(door: Checkout) -> None:
 
 
 def test_what_lasts_says_what_it_does(capsys: pytest.CaptureFixture[str]) -> None:
-    with options.at_work("counting"):
+    with options.spinner("counting"):
         assert not capsys.readouterr().err
         time.sleep(1.2)
     assert capsys.readouterr().err == "counting ...\n"
@@ -264,7 +264,7 @@ def test_terminal_page_and_table_have_one_answer(golden: Path) -> None:
         assert row["setup"] in line and any(whole.endswith(against[:n]) for n in range(6, 60))
         assert row["setup"] in page and row["against"] in page
         time_ms = float(row["whole_step_ms"])
-        assert words.duration(time_ms / 1e3).replace(words.THIN, " ") in line
+        assert formatting.duration(time_ms / 1e3).replace(formatting.THIN, " ") in line
         n = float(row["whole_step_ms_n"])
         assert ("±" in line, f"range of {n:.0f}" in line) == (n >= 8, n < 8)
         assert any(float(one["step_ms"] or 0) == pytest.approx(time_ms) for one in steps)
@@ -319,7 +319,7 @@ def test_a_mark_says_something(golden: Path, tmp_path: Path) -> None:
     assert marked_wide(after, "whisper-nano")
     assert marked_wide(before, "gpt2-nano") and not marked_wide(after, "gpt2-nano")
     page = unescape(after)
-    assert page.count(words.FLAG_WORDS["on_battery"]) == 1
+    assert page.count(formatting.FLAG_WORDS["on_battery"]) == 1
     assert "Other processes used the processor while 1 of 53 cells" in page
 
 

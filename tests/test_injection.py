@@ -87,7 +87,7 @@ def test_a_config_with_such_names_is_refused_name_by_name(checkout: Checkout) ->
     assert any(line.startswith("config: host: is 'x; touch pwned'") for line in lines)
     tried(checkout, "pipeline.cli", "doctor")
     made = {path.name for path in (checkout.path / "results").rglob("*.json")}
-    assert made <= {fingerprint.CACHE}  # which the tests themselves put there
+    assert made <= {fingerprint.CACHE_FILE}  # which the tests themselves put there
 
 
 def test_such_names_on_the_command_line(checkout: Checkout) -> None:

@@ -98,7 +98,7 @@ def plant(checkout: Checkout, faults: list[str | None]) -> None:
     folder = checkout.path.parent / "planted"
     folder.mkdir()
     (folder / "sitecustomize.py").write_text(PLANTED.format(faults=faults), encoding="utf-8")
-    checkout.environment.pop(fork_server.VARIABLE, None)  # processes are looked at
+    checkout.environment.pop(fork_server.SERVER_VARIABLE, None)  # processes are looked at
     checkout.environment["PYTHONPATH"] = f"workflow{os.pathsep}{folder}"
 
 
@@ -247,7 +247,7 @@ def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ctypes.CDLL:
     path = str(tmp_path / "libcuda.so.1")
     source = Path(__file__).parent / "fake_cuda.cpp"
     subprocess.run(["c++", "-shared", "-fPIC", "-std=c++17", "-o", path, source], check=True)
-    monkeypatch.setattr(_cuda_driver, "LIBRARY", path)
+    monkeypatch.setattr(_cuda_driver, "DRIVER_LIBRARY", path)
     return ctypes.CDLL(path)
 
 
@@ -284,6 +284,6 @@ def test_the_driver_alone_makes_an_empty_cuda_kernel(
     backend.torch.zeros = lambda count, device: None
     refused, reason = backend.empty_kernel()
     assert refused is None and reason.endswith("no CUDA context is current in this thread")
-    monkeypatch.setattr(_cuda_driver, "LIBRARY", "libno-driver.so.1")
+    monkeypatch.setattr(_cuda_driver, "DRIVER_LIBRARY", "libno-driver.so.1")
     refused, reason = backend.empty_kernel()
     assert refused is None and "libno-driver.so.1" in reason

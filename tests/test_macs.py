@@ -18,7 +18,7 @@ from siliconprof.cells import config, expected, matrix, plan
 from siliconprof.hosts import registry
 from siliconprof.measure import child, supervise
 from siliconprof.memory import memory_model
-from siliconprof.session.trial import Trial
+from siliconprof.session.resolved_cell import ResolvedCell
 from siliconprof.store import validation
 from siliconprof.store.cell import Cell
 from synthetic_results import device, host_of
@@ -165,8 +165,12 @@ def test_all_devices_of_a_host_train_one_batch(
         capacity, source = memory_model.capacity_of(planned.cell)
         assert capacity == planned.cell.device_memory_bytes - memory_model.CONTEXT_BYTES
         assert source == memory_model.CONTEXT_SOURCE
-        if entry["fit_batch"] and planned.cell.device != "gt-1030" and not planned.trial.refusal():
-            assert planned.trial.scenario()["derived"] == "fits"
+        if (
+            entry["fit_batch"]
+            and planned.cell.device != "gt-1030"
+            and not planned.resolved.refusal()
+        ):
+            assert planned.resolved.scenario()["derived"] == "fits"
 
 
 def test_a_batch_that_is_no_number_cannot_be_fitted() -> None:
@@ -184,7 +188,7 @@ def test_a_cell_that_does_not_fit_names_a_batch_that_would() -> None:
     experiment = config.resolve({"datasets": data, "workloads": {"a": entry}})
     known = registry.load(ROOT / "config" / "devices.yaml")
     (planned,) = matrix.expand(experiment, known, host_of("desk", CARD_8)).cells
-    status, reason = planned.trial.refusal() or ("", "")
+    status, reason = planned.resolved.refusal() or ("", "")
     assert status == "skipped" and "; batch_size 4 would do; force: true measures it" in reason
 
 
@@ -248,9 +252,9 @@ def test_a_compiled_step_that_fails_on_mps_names_its_young_compiler(
         end=lambda: None,
     )
     monkeypatch.setattr(supervise, "Child", lambda *_: died)
-    trial = supervise.trial_of(json.dumps(entry), None)
-    report = supervise.run(trial, tmp_path / "result.json", {}, [])
-    assert report["reason"].endswith(f"failed to compile; {trial.backend.compile_caveat}")
+    resolved = supervise.resolved_cell_of(json.dumps(entry), None)
+    report = supervise.run(resolved, tmp_path / "result.json", {}, [])
+    assert report["reason"].endswith(f"failed to compile; {resolved.backend.compile_caveat}")
     assert "pytorch/issues/150121" in report["reason"]
 
 
@@ -304,9 +308,9 @@ def test_a_plan_is_within_a_factor_of_what_frozen_runs_took(name: str, tmp_path:
             continue
         cell = Cell(**record["cell"])
         own = {k: v for k, v in cell.parameters.items() if k != "repeats"}  # then of cold launches
-        trial = Trial(replace(cell, parameters=own))
-        forked = record["method"]["process"] == child.FORKED
-        planned = matrix.PlannedCell(trial.cell, "", {}, NO_CODE, trial, [], forked=forked)
+        resolved = ResolvedCell(replace(cell, parameters=own))
+        forked = record["method"]["process"] == child.FORKED_METHOD
+        planned = matrix.PlannedCell(resolved.cell, "", {}, NO_CODE, resolved, [], forked=forked)
         one_s = expected.seconds(planned, None)
         if cell.module == "kernel_launch" and cell.backend.startswith("torch"):
             assert 2 / 3 < one_s / record["accounting"]["child_wall_s"] < 3 / 2  # ten processes

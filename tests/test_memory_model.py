@@ -22,7 +22,7 @@ from siliconprof import plugins
 from siliconprof.cells import config, plan
 from siliconprof.hosts import cgroups, registry
 from siliconprof.memory import footprint, memory_model
-from siliconprof.memory.memory_model import Question, decide
+from siliconprof.memory.memory_model import ScenarioInputs, decide
 from siliconprof.session import memory_limit
 from siliconprof.store import validation
 from siliconprof.store.cell import Cell
@@ -208,7 +208,7 @@ TABLE: list[tuple[str, dict[str, Any], str, str | None, str]] = [
 def test_what_becomes_of_a_cell(
     requested: str, known: dict[str, Any], applied: str, status: str | None, reason: str
 ) -> None:
-    decision = decide(Question(requested=requested, **known))
+    decision = decide(ScenarioInputs(requested=requested, **known))
     assert (decision.applied, decision.status) == (applied, status), decision.reason
     assert reason in (decision.reason or "")
     assert bool(decision.reason) == bool(status)

@@ -14,9 +14,9 @@ import pytest
 from conftest import QUICK, Checkout, own_project, rounding
 from siliconprof import plugins
 from siliconprof.cells import config, matrix
+from siliconprof.formatting import FLAG_WORDS
 from siliconprof.hosts import host_file, registry
-from siliconprof.session.trial import Trial
-from siliconprof.words import FLAG_WORDS
+from siliconprof.session.resolved_cell import ResolvedCell
 
 pytestmark = pytest.mark.slow
 
@@ -199,7 +199,7 @@ def test_deepspeed_and_its_adam_count_for_offloaded_cells_only(project: Checkout
         assert ("deepspeed" in one.environment["packages"]) == (key in offloaded), key
         assert one.environment.get("cpu_adam") == ("0" * 64 if key in offloaded else None), key
         # Told before DeepSpeed is imported, which takes a GPU of the host where there is one.
-        told = Trial(one.cell).environment({}).get("DS_ACCELERATOR")
+        told = ResolvedCell(one.cell).environment({}).get("DS_ACCELERATOR")
         assert (told == "cpu") == (one.cell.device_kind == "cpu"), key
         assert {"trainers._offload", "hosts.offload_ops"} <= one.code.modules.keys()
 

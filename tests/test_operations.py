@@ -174,7 +174,7 @@ def test_a_product_beside_a_busy_process_is_tried_again_and_marked(
     assert attempt["given_up"].startswith("a thread waited") and attempt["step_s"]
     assert "points_disturbed" in {flag["code"] for flag in made["flags"]}
     made_of_it = records.load(tmp_path / "record.json")
-    line = cell_line.of(made_of_it, [made_of_it])
+    line = cell_line.line_of_record(made_of_it, [made_of_it])
     assert line.endswith("disturbed by other processes"), line
 
 

@@ -60,7 +60,7 @@ def served(folder: Path) -> Iterator[str]:
 def test_an_extra_has_what_data_are_prepared_with() -> None:
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     extra = tomllib.loads(text)["project"]["optional-dependencies"]["data"]
-    named = [*dataset_spec.LIBRARIES.values(), *dataset_spec.READERS.values()]
+    named = [*dataset_spec.KIND_LIBRARIES.values(), *dataset_spec.READERS.values()]
     assert {*extra} == {"pillow"}.union(*named)  # numpy is needed by all
 
 

@@ -23,7 +23,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.wait import WebDriverWait
-from siliconprof import words
+from siliconprof import formatting
 from synthetic_results import CPU, H200, load, make, make_page, matmul, training
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -437,10 +437,10 @@ def test_two_of_an_axis_are_compared(browser: Browser, three_hosts: Path) -> Non
         precision = precision.removesuffix(" (manual)")
         mlx, torch = (steps[backend, precision, trainer] for backend in ("mlx", "torch-cpu"))
         disturbed = " [disturbed]" if (precision, trainer) == ("fp32", "hf") else ""
-        assert name == "gpt2-nano" and a == words.significant(mlx["whole_step_ms"])
-        assert b == words.significant(torch["whole_step_ms"]) + disturbed
-        assert speeds == [words.significant(one["samples_per_s"]) for one in (mlx, torch)]
-        ratio = words.significant(mlx["whole_step_ms"] / torch["whole_step_ms"])
+        assert name == "gpt2-nano" and a == formatting.significant(mlx["whole_step_ms"])
+        assert b == formatting.significant(torch["whole_step_ms"]) + disturbed
+        assert speeds == [formatting.significant(one["samples_per_s"]) for one in (mlx, torch)]
+        ratio = formatting.significant(mlx["whole_step_ms"] / torch["whole_step_ms"])
         assert verdict.startswith(f"B is {ratio} × [") and verdict.endswith("] faster than A")
     # From the faster step over what the slower one takes longer for to the slower step.
     first, *parts, last = texts(browser, "compared-why-1")

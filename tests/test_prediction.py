@@ -265,7 +265,7 @@ def test_a_real_step_lasts_as_long_as_its_own_operators_say(
     start = perf_counter()
     (answer,) = answered("predict", of_both, *options, "--backend", backend, "--measure")
     took_s = perf_counter() - start
-    asked = predict.of_model(name, 1, "fp32", seq_len, 0, of_both)
+    asked = predict.request_of_model(name, 1, "fp32", seq_len, 0, of_both)
     workload = plugins.load("workloads", asked.model[0])(asked.parameters)
     step = Training(workload, asked.parameters, backend, "fp32", int(answer["threads"]))
     times = []

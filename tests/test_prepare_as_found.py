@@ -182,7 +182,7 @@ def test_a_clip_that_cannot_be_used_is_skipped_with_its_reason(
     assert (facts["n_clips"], facts["skipped"]) == (1, {why: 1})
     write(tmp_path / "own", {"train.tsv": VOICE.replace("a.wav", "b.wav")})
     said = objection(own(tmp_path / "own", SPEECH), tmp_path / "none")
-    assert f"1 {why}" in said and prepare_speech.FIXES[why] in said
+    assert f"1 {why}" in said and prepare_speech.CLIP_FIXES[why] in said
 
 
 NO_UNK = json.dumps(

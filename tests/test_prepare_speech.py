@@ -73,7 +73,7 @@ def test_builtin_speech(tmp_path: Path) -> None:
     facts, data, texts = prepare(BUILTIN | {"max_clips": 24}, tmp_path / "many")
     assert facts["skipped"] == {} and 24 < facts["audio_s"] < 48
     assert len(set(texts)) == facts["n_clips"] == 24
-    assert all(set(text.split()) <= set(synthesis.WORDS) and text for text in texts)
+    assert all(set(text.split()) <= set(synthesis.SPOKEN_WORDS) and text for text in texts)
     # Whisper's special tokens come first, in a fixed order.
     tokens = json.loads((tmp_path / "many" / "tokenizer.json").read_text())["added_tokens"]
     names = [END, "<|startoftranscript|>", "<|en|>", "<|transcribe|>", "<|notimestamps|>"]
@@ -148,7 +148,11 @@ def common_voice(tmp_path_factory: pytest.TempPathFactory, recordings: list[byte
 
 CV = {"name": "cv", "kind": "speech", "source": "folder", "vocab_size": 300}
 CV |= {"subset": "en", "split": "validated", "text_column": "sentence"}
-SKIPPED = {prepare_speech.NO_TEXT: 1, prepare_speech.TOO_LONG: 1, prepare_speech.UNREADABLE: 1}
+SKIPPED = {
+    prepare_speech.NO_TRANSCRIPT: 1,
+    prepare_speech.TOO_LONG: 1,
+    prepare_speech.UNREADABLE: 1,
+}
 
 
 def check_common_voice(

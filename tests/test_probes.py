@@ -22,14 +22,14 @@ from conftest import cpu_cell, opened, record_problems, until
 from fake_sensors import Mac, Nvidia, Sampled, by_name, plan, train
 from measuring import by_hand
 from siliconprof import plugins
+from siliconprof.formatting import FLAG_WORDS
 from siliconprof.hosts import machine
 from siliconprof.hosts.machine import Unreadable
 from siliconprof.hosts.sensors import apple, linux, nvml, rapl, sources
 from siliconprof.probes import clocks, interference, page_faults
 from siliconprof.session import energy
 from siliconprof.session.energy import EnergyMeter
-from siliconprof.session.sampler import INTERVAL_S, Sampler
-from siliconprof.words import FLAG_WORDS
+from siliconprof.session.sampler import SAMPLE_EVERY_S, Sampler
 
 pytestmark = pytest.mark.slow  # they sleep, for windows and clocks that are compared
 
@@ -47,7 +47,7 @@ def run(session: Sampled, seconds: float, **more: Any) -> Sampler:
         time.sleep(seconds)
         until(  # on a busy host its thread, which ends where no probe is left, may be late
             lambda: (
-                len(taken.samples) > seconds // INTERVAL_S
+                len(taken.samples) > seconds // SAMPLE_EVERY_S
                 or "probes" not in {thread.name for thread in threading.enumerate()}
             )
         )
@@ -175,7 +175,7 @@ def test_a_slow_counter_is_waited_for_and_a_dead_one_is_not(gpu: Nvidia, hasty: 
     gpu.show(counter_period_s=0)
     meter = EnergyMeter(gpu.backend, plan(0.55, 0))
     train(meter)
-    assert meter.summary()["window_s"] < 0.5 * energy.LONGEST * 0.55
+    assert meter.summary()["window_s"] < 0.5 * energy.LONGEST_WINDOWS * 0.55
     dead = by_name(meter)["nvml-counter"]
     assert dead["energy_j"] is None and dead["reason"].startswith("0 updates")
     assert by_name(meter)["nvml-power"]["energy_j"] > 0

@@ -20,7 +20,7 @@ from siliconprof.errors import UserError
 from siliconprof.hosts import doctor, environment, host_file, machine, remedies
 from siliconprof.hosts.sensors import linux
 from siliconprof.probes import clocks, interference, page_faults
-from siliconprof.session import alone, sampler, thread_time
+from siliconprof.session import isolated_operators, sampler, thread_time
 from siliconprof.session.sampler import Sampler
 
 sys.path.insert(0, str(Path(__file__).parent / "simulated"))
@@ -70,7 +70,7 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> Iterator[unreadable.Broken]:
         monkeypatch.setattr(where, name, raising)
     monkeypatch.setattr(linux.KernelFile, "read", unreadable.file(linux.KernelFile.read))
     monkeypatch.setattr(environment, "git_commit", lambda checkout: ("0", ""))
-    monkeypatch.setattr(sampler, "INTERVAL_S", 0.02)
+    monkeypatch.setattr(sampler, "SAMPLE_EVERY_S", 0.02)
     for module, interval in ((clocks, "STATE_"), (page_faults, "SWAP_"), (interference, "GPU_")):
         monkeypatch.setattr(module, f"{interval}INTERVAL_S", 0.0)
     yield unreadable.broken
@@ -145,13 +145,13 @@ def test_an_operator_is_refused_by_all_memory_where_what_is_free_is_not_known(
 ) -> None:
     """By nothing where that is not known either."""
     with pytest.raises(UserError, match="are available"):
-        alone.require_memory(2**60)
+        isolated_operators.require_memory(2**60)
     broken.set("virtual_memory")
     with pytest.raises(UserError, match="is all its memory"):
-        alone.require_memory(2**60)
+        isolated_operators.require_memory(2**60)
     broken.set()
     assert machine.cpu()["memory_bytes"] is None
-    alone.require_memory(2**60)
+    isolated_operators.require_memory(2**60)
 
 
 def test_no_cell_is_skipped_for_what_is_not_known_of_a_processor(

@@ -19,10 +19,10 @@ import pytest
 from conftest import cpu_cell
 from measuring import by_hand
 from siliconprof.measure import scratch
-from siliconprof.session import known_work, measurement, self_checks, session, timing
-from siliconprof.session.session import Session
+from siliconprof.session import cell_run, measurement, reference_kernels, self_checks, timing
+from siliconprof.session.cell_run import CellRun
+from siliconprof.session.resolved_cell import ResolvedCell
 from siliconprof.session.timing import Repeats
-from siliconprof.session.trial import Trial
 from siliconprof.stats import statistics
 from siliconprof.store.cell import Cell
 
@@ -46,7 +46,7 @@ def measure(folder: Path, cell: Cell, fault: str = "", run: str = "") -> dict[st
     """
     folder.mkdir(exist_ok=True)
     (folder / "sitecustomize.py").write_text(fault, encoding="utf-8")
-    more = {"SILICONPROF_PIPELINE_PID": run, scratch.VARIABLE: str(folder / "code")}
+    more = {"SILICONPROF_PIPELINE_PID": run, scratch.CODE_VARIABLE: str(folder / "code")}
     return by_hand(cell, folder, search=[folder], **more)
 
 
@@ -70,7 +70,7 @@ def normal(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]
             found[backend] = measure(folder, product(backend))
             checks = found[backend]["checks"]
             verdicts = [checks[name]["verdict"] for name in self_checks.KERNEL_CHECKS]
-            if self_checks.worst(verdicts) == "ok":
+            if self_checks.worst_verdict(verdicts) == "ok":
                 break
     return found
 
@@ -179,10 +179,12 @@ def test_what_takes_not_twice_as_long_seldom_passes_by_luck(
     ratio: float, low: float, high: float
 ) -> None:
     """The share of 200 checks that pass, where times scatter by 10 %."""
-    once, twice = (known_work.Work(lambda: None, lambda value: value, 1, 1) for _ in range(2))
+    once, twice = (
+        reference_kernels.ReferenceKernel(lambda: None, lambda value: value, 1, 1) for _ in range(2)
+    )
     source, n_ok = random.Random(1), 0
 
-    def time_one(work: known_work.Work) -> float:
+    def time_one(work: reference_kernels.ReferenceKernel) -> float:
         return 3e-3 * (ratio if work is twice else 1) * source.gauss(1, 0.1)
 
     for _ in range(200):
@@ -442,9 +444,9 @@ def test_what_scatters_or_drifts_is_measured_again_within_limits(
     attempts = iter(series)
     whole = {"cool_down_s": 0.0, "retry_budget_s": 1000.0, "retries": 1} | plan
     once: Any = lambda *_: Repeats([], next(attempts), "budget")  # noqa: E731
-    monkeypatch.setattr(session, "repeat", once)
+    monkeypatch.setattr(cell_run, "repeat", once)
     nobody: Any = None
-    found = Session(product("mlx", timing=whole), nobody, nobody, nobody).repeat("", nobody)
+    found = CellRun(product("mlx", timing=whole), nobody, nobody, nobody).repeat("", nobody)
     assert found["times"]["step_s"] == series[-1] and not list(attempts)
     given_up = [attempt["given_up"] for attempt in found["attempts"]]
     assert [next(why for why in ("IQR", "drifts") if why in said) for said in given_up] == reasons
@@ -454,7 +456,7 @@ def test_a_host_that_wakes_up_late_has_no_broken_clock(monkeypatch: pytest.Monke
     """A busy host is no broken clock: a second clock tells them apart."""
     real = timing.time.sleep
     monkeypatch.setattr(timing.time, "sleep", lambda s: real(s + 0.06))
-    session = measurement.opened_session(Trial(product("mlx")), lambda message: None)
+    session = measurement.opened_session(ResolvedCell(product("mlx")), lambda message: None)
     sleep = self_checks.clock_checks(session)["sleep"]
     assert sleep["measured_s"] > 0.07
     assert sleep["verdict"] == "ok", sleep

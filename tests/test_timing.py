@@ -19,9 +19,9 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
-from siliconprof import plugins, words
+from siliconprof import formatting, plugins
 from siliconprof.session import quality, thread_time, timing
-from siliconprof.session.session import Session
+from siliconprof.session.cell_run import CellRun
 from siliconprof.session.timing import PhaseClock, Plan
 from siliconprof.stats import statistics
 
@@ -111,7 +111,7 @@ def test_phases_that_do_not_sum_to_the_step_are_flagged(
     """By more than 5 % either way, in medians, and from 20 ms on: shorter steps cost too much."""
     cell: Any = None
     workload = plugins.load("workloads", "gpt2")
-    session = Session(cell, cell, workload, lambda _: None)
+    session = CellRun(cell, cell, workload, lambda _: None)
     split_s = whole_step_s * (1 + differs)
     session.points = [
         {
@@ -158,18 +158,18 @@ def ranks(interval: Callable[[Sequence[float]], tuple[float, float]], size: int)
     ("interval", "correlation", "fewest"),
     [
         (statistics.median_interval, 0.0, 6),
-        (statistics.block_median_interval, 0.4, words.FEWEST_OF_INTERVAL),
+        (statistics.block_median_interval, 0.4, formatting.FEWEST_OF_INTERVAL),
     ],
 )
 def test_an_interval_covers_94_percent_and_no_narrower_one_does(
     interval: Callable[[Sequence[float]], tuple[float, float]], correlation: float, fewest: int
 ) -> None:
     """Simulated: draws that are independent or resemble their neighbours; the true median is 0."""
-    trials, source, missed = 100_000, np.random.default_rng(3), 0.003
-    value = source.standard_normal(trials)
+    resolved_cells, source, missed = 100_000, np.random.default_rng(3), 0.003
+    value = source.standard_normal(resolved_cells)
     below = (value < 0).astype(int)
     for size in range(2, 41):
-        new = source.standard_normal(trials)
+        new = source.standard_normal(resolved_cells)
         value = correlation * value + math.sqrt(1 - correlation**2) * new
         below += value < 0
         middle = np.minimum(below, size - below)
@@ -187,9 +187,9 @@ def test_an_interval_covers_94_percent_and_no_narrower_one_does(
 
 def test_neighbours_that_resemble_each_other_widen_the_interval() -> None:
     source = random.Random(5)
-    trials, size, rho = 400, 300, 0.6
+    resolved_cells, size, rho = 400, 300, 0.6
     covered = {statistics.median_interval: 0, statistics.block_median_interval: 0}
-    for _ in range(trials):
+    for _ in range(resolved_cells):
         value, values = 0.0, []
         for _ in range(size + 50):
             value = rho * value + source.gauss(0, 1)
@@ -197,9 +197,9 @@ def test_neighbours_that_resemble_each_other_widen_the_interval() -> None:
         for interval in covered:
             low, high = interval(values[50:])
             covered[interval] += low <= 0 <= high
-    assert covered[statistics.median_interval] < 0.85 * trials
+    assert covered[statistics.median_interval] < 0.85 * resolved_cells
     # 92 % in the long run; three standard errors below it.
-    assert covered[statistics.block_median_interval] >= 0.88 * trials
+    assert covered[statistics.block_median_interval] >= 0.88 * resolved_cells
 
 
 # -- warm-up and repeats -----------------------------------------------------------------------

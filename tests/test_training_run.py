@@ -85,7 +85,7 @@ def kill_in_the_middle(project: Checkout, asked: Cell, name: str, whom: str) -> 
         whom: the supervisor, with which its child dies, or that child, the worker, alone.
     """
     folder = project.path / name / "checkpoints" / asked.path
-    own = {k: v for k, v in project.environment.items() if k != fork_server.VARIABLE}
+    own = {k: v for k, v in project.environment.items() if k != fork_server.SERVER_VARIABLE}
     fresh = dataclasses.replace(project, environment=own)  # the processes are looked at
     with fresh.begin("siliconprof.measure", *arguments(asked, name)) as process:
         until = time.monotonic() + 300

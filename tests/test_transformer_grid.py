@@ -12,7 +12,7 @@ import pytest
 from conftest import cpu_cell
 from measuring import by_hand
 from siliconprof import plugins
-from siliconprof.session.trial import Trial
+from siliconprof.session.resolved_cell import ResolvedCell
 from siliconprof.store.cell import Cell
 from siliconprof.workloads import transformer_grid
 
@@ -74,7 +74,7 @@ def test_what_the_estimator_says_does_not_fit_is_skipped(tmp_path: Path) -> None
     """With its figures; the whole cell when nothing fits; `force` tries all the same."""
     asked = cell("mlx", batch_size=[1, 64])
     workload = plugins.load("workloads", "transformer_grid")
-    grid = Trial(asked).workload
+    grid = ResolvedCell(asked).workload
     assert isinstance(grid, workload)
     need = {
         (m.n_layer, m.batch_size): sum(m.memory_bytes("fp32", "mlx").values())
@@ -111,7 +111,7 @@ def test_a_grid_that_takes_ten_budgets_ends_with_fewer_points(tmp_path: Path) ->
 
 def test_the_grid_is_all_combinations_that_are_models() -> None:
     """Head dimensions that are no even number are left out and counted; the plan counts points."""
-    grid = Trial(
+    grid = ResolvedCell(
         cell("mlx", n_embd=[16, 24], n_head=[1, 2, 8], d_ff=[None, 48], batch_size=[1])
     ).workload
     kept, skipped = grid.settings()

@@ -11,13 +11,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from siliconprof.measure.child import FORKED, FRESH
+from siliconprof.measure.child import FORKED_METHOD, FRESH
 
 
 def started(record: dict[str, Any]) -> str:
     """How its process was, and why it was no fork."""
     process = str(record["method"].get("process", "no process"))
-    return {FORKED: "forked"}.get(process, process.replace(FRESH, "fresh"))
+    return {FORKED_METHOD: "forked"}.get(process, process.replace(FRESH, "fresh"))
 
 
 def step(record: dict[str, Any]) -> str:

@@ -16,12 +16,12 @@ from device import H200, KERNEL_S
 from measuring import watched
 from models import gpt2, tokens
 from nvidia import UUID
-from siliconprof import words
+from siliconprof import formatting
 from siliconprof.analyse import step_parts
 from siliconprof.analyse.operator_rows import FRAMEWORK
 from siliconprof.backends import _cuda_driver
 from siliconprof.backends._step import Compilation, Operator
-from siliconprof.session.session import Session
+from siliconprof.session.cell_run import CellRun
 from siliconprof.session.timing import PhaseClock, call_s
 from siliconprof.store import model
 from siliconprof.store.point import Point
@@ -69,7 +69,7 @@ def test_simulated_card_has_no_autotuning_in_the_peak_of_a_compiled_step() -> No
     backend, graphs = opened(), [0]
     timing = {"warmup_iterations": 1, "iterations": 1, "budget_s": 0, "energy_window_s": 0}
     cell = cpu_cell("torch-cuda", "gpt2", timing=timing)
-    session = Session(cell, backend, gpt2(), lambda _: None)
+    session = CellRun(cell, backend, gpt2(), lambda _: None)
     schedule = StepSchedule(session, lambda: Compilation(graphs[0], 0, 0))
     before, steps_bytes = torch.cuda.memory_reserved(), []
     while kind := schedule.next_kind():
@@ -137,7 +137,7 @@ def test_simulated_card_that_is_lost_does_nothing_more(monkeypatch: pytest.Monke
     assert kernel is not None and "PTX" in means
     kernel()
     with monkeypatch.context() as patch:
-        patch.setattr(_cuda_driver, "LIBRARY", "libno-driver.so.1")
+        patch.setattr(_cuda_driver, "DRIVER_LIBRARY", "libno-driver.so.1")
         assert "libno-driver.so.1" in backend.empty_kernel()[1]
     monkeypatch.setattr(gpu(), "lost_after", gpu().kernels)
     with pytest.raises(_cuda_driver.CudaError, match=r"CUDA_ERROR_LAUNCH_FAILED \(719\): unspec"):
@@ -147,7 +147,7 @@ def test_simulated_card_that_is_lost_does_nothing_more(monkeypatch: pytest.Monke
 def test_simulated_card_has_the_arrays_of_mlx_s_cpu_too() -> None:
     """Of a build for CUDA: every cell on that CPU is flagged, and none on the card."""
     cpu, card = (conftest.opened("mlx", kind=kind) for kind in ("cpu", "gpu"))
-    assert cpu.caveat[0] in words.FLAG_WORDS and card.caveat is None
+    assert cpu.caveat[0] in formatting.FLAG_WORDS and card.caveat is None
 
 
 def test_simulated_card_says_which_attention_it_has_and_what_compiling_needs(
@@ -215,7 +215,7 @@ def test_simulated_card_is_told_by_operator(bound_by: str, monkeypatch: pytest.M
     times = {"dispatch_s": [dispatch_s], "whole_step_s": [step_s]}
     document = {"params": {}, "times": times, "memory": {}}
     document |= {"flops": None, "bytes": None, "operators": found}
-    parts = step_parts.of_point(model.made(Point, document), "gpu")
+    parts = step_parts.parts_of_point(model.validated(Point, document), "gpu")
     rest = next(part for part in parts if part["part"] == FRAMEWORK)
     assert ("launch-bound" in rest["how"]) == (bound_by == "host")
     assert rest["seconds"] > 0.5 * step_s if bound_by == "host" else rest["seconds"] < 0.2 * step_s

@@ -21,12 +21,12 @@ from typing import Any
 from siliconprof.lifetime import end_with_pipeline
 
 USER_ERROR_EXIT_STATUS = 2
-PACKAGE = Path(__file__).resolve().parent
+PACKAGE_FOLDER = Path(__file__).resolve().parent
 CANNOT_WRITE_STATUS = 74  # what a measuring process ends with: EX_IOERR of sysexits.h
 # Control characters except line feed and tab, halves of surrogate pairs, and what is no character:
 # no text of a person's, and no XML.
 _CONTROL = r"\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff"
-NO_TEXT = re.compile(f"[{_CONTROL}]")
+CONTROL_CHARACTERS = re.compile(f"[{_CONTROL}]")
 # Those, and marks that change the direction of writing.
 _NOT_SHOWN = re.compile(rf"[{_CONTROL}\u061c\u200b-\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 
@@ -75,9 +75,9 @@ def in_one_line(error: BaseException) -> str:
 def explained(error: BaseException) -> str:
     """An error in one line, with the innermost line of our own code."""
     ours = [
-        f"{Path(frame.filename).relative_to(PACKAGE).as_posix()}:{frame.lineno}"
+        f"{Path(frame.filename).relative_to(PACKAGE_FOLDER).as_posix()}:{frame.lineno}"
         for frame in traceback.extract_tb(error.__traceback__)
-        if Path(frame.filename).is_relative_to(PACKAGE)
+        if Path(frame.filename).is_relative_to(PACKAGE_FOLDER)
     ]
     return printable(in_one_line(error)) + (f" ({ours[-1]})" if ours else "")
 
@@ -114,9 +114,9 @@ def require_this_checkout() -> None:
     An editable install of a first clone would otherwise run its code in every other clone.
     """
     here = Path.cwd() / "workflow" / "siliconprof"
-    if (here / "__init__.py").is_file() and here.resolve() != PACKAGE:
+    if (here / "__init__.py").is_file() and here.resolve() != PACKAGE_FOLDER:
         raise UserError(
-            f"siliconprof: this folder is a checkout, but the code that runs lies in {PACKAGE}; "
+            f"siliconprof: this folder is a checkout, but the code that runs lies in {PACKAGE_FOLDER}; "
             "set PYTHONPATH=workflow, or run `pip install -e .` here"
         )
 

@@ -27,7 +27,7 @@ from typing import Any
 from siliconprof.plugins import PACKAGE_DIR
 
 SUPERVISION = ("measure", "store")
-CACHE = "code.json"  # in results/history, see `load_cache`; it may be deleted
+CACHE_FILE = "code.json"  # in results/history, see `load_cache`; it may be deleted
 HALF = 32  # hex digits of a module's hash for what it does itself; as many for what it imports
 HEEDED = ("ClassVar", "InitVar", "KW_ONLY")  # annotations that a dataclass acts on
 
@@ -44,7 +44,7 @@ class Fingerprint:
         return _hash(sorted(self.modules.values()))
 
 
-def of(roots: Iterable[str], package: Package | None = None) -> Fingerprint:
+def fingerprint_of(roots: Iterable[str], package: Package | None = None) -> Fingerprint:
     """The fingerprint of dotted modules and of what they import.
 
     Args:
@@ -57,17 +57,17 @@ def of(roots: Iterable[str], package: Package | None = None) -> Fingerprint:
     return (package or _installed()).fingerprint(frozenset(roots))
 
 
-def of_package() -> str:
+def hash_of_package() -> str:
     """Hex hash of all code of the package, and of its declarations.
 
     What is made of records is made again when any of it changes: it takes seconds.
     """
     folder = PACKAGE_DIR
     modules = [f"{path.relative_to(folder)} {_code(path)[0]}" for path in folder.rglob("*.py")]
-    return _hash(sorted([*modules, *map(of_file, folder.rglob("*.yaml"))]))
+    return _hash(sorted([*modules, *map(hash_of_file, folder.rglob("*.yaml"))]))
 
 
-def of_file(path: Path | str) -> str:
+def hash_of_file(path: Path | str) -> str:
     """Hex SHA-256 of a file's bytes."""
     with open(path, "rb") as stream:  # some are weights of gigabytes
         return hashlib.file_digest(stream, "sha256").hexdigest()
@@ -205,7 +205,7 @@ _unstored: list[str] = []
 @cache
 def _reader() -> str:
     """What the same source is read by: this module, and Python, whose trees change with versions."""
-    return f"{of_file(__file__)} {sys.version}"
+    return f"{hash_of_file(__file__)} {sys.version}"
 
 
 def _code(path: Path) -> tuple[str, list[tuple[str, str]]]:

@@ -24,7 +24,7 @@ from siliconprof.errors import nearest, printable, stage
 from siliconprof.plugins import CHECKOUT
 
 Command = Callable[..., int | None]  # answers its exit status; None = 0
-REGISTRY = CHECKOUT / "config" / "devices.yaml"
+REGISTRY_FILE = CHECKOUT / "config" / "devices.yaml"
 PUBLISHED = CHECKOUT / "config" / "published"
 CLAIMS = CHECKOUT / "config" / "claims.yaml"
 # Options that commands share.
@@ -112,7 +112,7 @@ def folder_of(paths: Sequence[Path]) -> Path:
 
 
 @contextmanager
-def at_work(text: str) -> Iterator[None]:
+def spinner(text: str) -> Iterator[None]:
     """Says on stderr what lasts over a second: moving on a terminal, else one line."""
     if sys.stderr.isatty() and find_spec("rich"):
         from rich.console import Console

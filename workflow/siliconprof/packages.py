@@ -30,14 +30,14 @@ from siliconprof.errors import in_one_line
 from siliconprof.lifetime import killed_by
 from siliconprof.plugins import PACKAGE_DIR
 
-MARK, TRIES = "siliconprof-package: ", "is being imported"
+PACKAGE_MARK, TRIES = "siliconprof-package: ", "is being imported"
 # Distribution -> what is imported of it, where that is not its top.
 MODULES = {"mlx": "mlx.core", "pyyaml": "yaml"}
 # What measures on any host, beside a framework.
 REQUIRED = ("numpy", "psutil", "pydantic", "pyyaml")
 # What this package itself may read and write with in any process, and no library merely looks for.
-OWN = {"numpy", "safetensors", "tokenizers"}
-LIMIT_S = 300.0  # for all imports, from a cold network disk
+CELL_PACKAGES = {"numpy", "safetensors", "tokenizers"}
+IMPORT_LIMIT_S = 300.0  # for all imports, from a cold network disk
 # Modules that a cell's process hides: all but what cells of its framework may need, and, where these do
 # not load, all but what it needs itself.
 HIDDEN, HIDDEN_ALONE = "SILICONPROF_HIDDEN", "SILICONPROF_HIDDEN_ALONE"
@@ -60,7 +60,7 @@ def is_absent(distribution: str) -> bool:
 # -- what a process finds ------------------------------------------------------------------------
 
 
-class _Without:
+class _PackageHider:
     """A finder of modules that finds some packages no more."""
 
     def __init__(self, finder: Any, hidden: Collection[str]) -> None:
@@ -85,7 +85,8 @@ def hide(modules: Iterable[str]) -> set[str]:
     # What is hidden is not missing, of which transformers would warn.
     os.environ["TRANSFORMERS_NO_ADVISORY_WARNINGS"] = "1"
     sys.meta_path[:] = [
-        _Without(finder, hidden) if finder is PathFinder else finder for finder in sys.meta_path
+        _PackageHider(finder, hidden) if finder is PathFinder else finder
+        for finder in sys.meta_path
     ]
     return hidden
 
@@ -93,7 +94,7 @@ def hide(modules: Iterable[str]) -> set[str]:
 @cache
 def all_but(needed: frozenset[str]) -> list[str]:
     """Modules of what plug-ins and data sets name, but for some and for what these require."""
-    found = requirements(needed) | OWN
+    found = requirements(needed) | CELL_PACKAGES
     return [
         module_of(name).partition(".")[0]
         for name in declarations.libraries_but_of_probes()
@@ -112,12 +113,12 @@ def hide_as_told(told: Mapping[str, str] = os.environ) -> None:
     hide(told.get(HIDDEN, "").split(","))
 
 
-def is_alone() -> bool:
+def has_isolated_packages() -> bool:
     """Whether this process finds its cell's own packages alone, so that no fewer can be tried."""
     return os.environ.get(HIDDEN, "") == os.environ.get(HIDDEN_ALONE, "")
 
 
-def begin_alone(module: str, *arguments: str) -> NoReturn:
+def restart_isolated(module: str, *arguments: str) -> NoReturn:
     """Run a module in the place of this process, with its cell's own packages alone."""
     os.environ[HIDDEN] = os.environ[HIDDEN_ALONE]
     sys.stdout.flush()
@@ -200,13 +201,13 @@ def broken() -> dict[str, str]:
             text=True,
             errors="replace",
             check=False,
-            timeout=LIMIT_S,
+            timeout=IMPORT_LIMIT_S,
             env=environment,
         )
-        lines = [line for line in done.stdout.splitlines() if line.startswith(MARK)]
+        lines = [line for line in done.stdout.splitlines() if line.startswith(PACKAGE_MARK)]
         tried: dict[str, str | None] = {}
         for line in lines:
-            tried |= json.loads(line.removeprefix(MARK))
+            tried |= json.loads(line.removeprefix(PACKAGE_MARK))
         found |= {name: why for name, why in tried.items() if why and why != TRIES}
         last = next((name for name, why in tried.items() if why == TRIES), None)
         if last is None:
@@ -221,10 +222,10 @@ def main(argv: Sequence[str]) -> int:
     hidden = hide(all_but(frozenset(names)))
     for name in sorted(names, key=lambda one: len(requirements([one]))):
         if not is_absent(name):
-            print(f"\n{MARK}{json.dumps({name: TRIES})}", flush=True)
+            print(f"\n{PACKAGE_MARK}{json.dumps({name: TRIES})}", flush=True)
             if why := _import(name):
                 hidden.add(module_of(name).partition(".")[0])
-            print(f"\n{MARK}{json.dumps({name: why})}", flush=True)
+            print(f"\n{PACKAGE_MARK}{json.dumps({name: why})}", flush=True)
     return 0
 
 

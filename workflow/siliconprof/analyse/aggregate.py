@@ -23,7 +23,7 @@ from siliconprof.memory import memory_model
 from siliconprof.store import columns, matrix_file, record, table_files
 from siliconprof.store.contents import Point
 from siliconprof.store.matrix_file import Matrix
-from siliconprof.store.record import HERE, IMPORTED, REFERENCE, foreign_records
+from siliconprof.store.record import HERE, IMPORTED_SOURCE, REFERENCE, foreign_records
 from siliconprof.store.table_files import Block, Row, Tables
 
 # What a table has of each point; the lines of others are of a record.
@@ -34,7 +34,7 @@ BLOCKS_OF: Mapping[str, Callable[[Point], Iterator[Block]]] = {
 }
 ROWS_OF: Mapping[str, Callable[[Point], Iterator[Row]]] = {
     "energy": record_rows.energy_rows,
-    "operators": operator_rows.of_point,
+    "operators": operator_rows.operators_of_point,
     "evaluations": lambda point: map(columns.row, point.evaluations),
     "texts": lambda point: map(columns.row, point.texts),
 }
@@ -55,10 +55,10 @@ def gather(matrix: Matrix, results: Path, reference: Sequence[Path]) -> Iterator
         path = Path(planned.record)
         if not path.is_file():
             raise UserError(f"{path}: missing; run `snakemake --cores 1 report` to measure it")
-        yield HERE if planned.cell.host == focus else IMPORTED, path
+        yield HERE if planned.cell.host == focus else IMPORTED_SOURCE, path
     for path in foreign_records(results, matrix.labels):
         label = path.relative_to(results / "records").parts[0]
-        yield HERE if label == focus else IMPORTED, path
+        yield HERE if label == focus else IMPORTED_SOURCE, path
     for folder in reference:
         for path in sorted((folder / "records").rglob("*.json")):
             yield REFERENCE, path
@@ -107,7 +107,7 @@ def write_tables(
         tables["samples"].append((key, record_rows.samples(data)))
         for index, point in enumerate(data.points):
             of_point = key | {"point": index}
-            parts = step_parts.of_point(point, data.cell.device_kind)
+            parts = step_parts.parts_of_point(point, data.cell.device_kind)
             tables["step_parts"] += [of_point | row for row in parts]
             for name, blocks in BLOCKS_OF.items():
                 tables[name] += [(of_point | shared, rest) for shared, rest in blocks(point)]

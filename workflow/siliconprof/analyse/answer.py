@@ -8,19 +8,19 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from siliconprof import words
+from siliconprof import formatting
 from siliconprof.analyse.attribution import CAUSE
 from siliconprof.analyse.frames import CELL, DEVICE, Frames, holds, records
 from siliconprof.store.record import REFERENCE
 
 ELSE = [*DEVICE, "backend"]  # a rival is another backend, device or host
 STEP = "whole_step_ms"
-FAILED = ("failed", "oom", "timeout")
+FAILED_STATUSES = ("failed", "oom", "timeout")
 ONLY_ONE = " (the only one)"  # setup that was measured of a training: the fastest of nothing
 MANY_TOKENS = 1e8  # that a training of the user's model is told in hours of
 MOST_CAUSES, LEAST_SHARE = 3, 0.1  # of a gap, that its row names
-MOST_LETTERS = 240  # of a reason; the table of all cells has the whole
-ENDS = (("", "", ""), ("_low", "_low", "_high"), ("_high", "_high", "_low"))  # of a ratio
+LONGEST_CAUSES = 240  # of a reason; the table of all cells has the whole
+INTERVAL_ENDS = (("", "", ""), ("_low", "_low", "_high"), ("_high", "_high", "_low"))  # of a ratio
 
 
 def timed(frames: Frames) -> pd.DataFrame:
@@ -74,7 +74,7 @@ def fastest(frames: Frames) -> pd.DataFrame:
         first = rows.drop_duplicates("work").set_index("work")
         for column in ("source", "setup", "place", "index", "remark"):
             frame[f"{name}_{column}"] = frame["work"].map(first[column])
-        for end, slow, fast in ENDS:
+        for end, slow, fast in INTERVAL_ENDS:
             step = frame["work"].map(first[f"{STEP}{slow}"])
             frame[f"{name}_times{end}"] = step / frame[f"{STEP}{fast}"]
     sides = zip(("source", "rival_source"), ("place", "rival_place"), strict=True)
@@ -87,12 +87,12 @@ def fastest(frames: Frames) -> pd.DataFrame:
     frame = _with_causes(frame, frames)
     price = [frames.sheets.price_usd(row) for row in records(frame[DEVICE])]
     frame["per_1000_usd"] = 1e3 * frame["samples_per_s"] / pd.Series(price, frame.index, float)
-    frame["of_model"] = _of_model(frame, frames)
+    frame["of_model"] = _model_in_words(frame, frames)
     by = ["n_parameters", "family_order"]
     return frame.sort_values(by, ascending=False, kind="stable", ignore_index=True)
 
 
-def _of_model(frame: pd.DataFrame, frames: Frames) -> pd.Series:
+def _model_in_words(frame: pd.DataFrame, frames: Frames) -> pd.Series:
     """`76.3 tokens/s, 364 h per 100 million tokens, 69 % of the ceiling …`; NA of other trainings."""
     checks = frames.table("checks")
     shares = checks[checks["quantity"].eq("flop_per_s")].set_index("order")["of_ceiling"]
@@ -103,12 +103,12 @@ def _of_model(frame: pd.DataFrame, frames: Frames) -> pd.Series:
             continue
         rate, share = row["tokens_per_s"], shares.get(row["point_index"], np.nan)
         need, capacity = row["predicted_memory_bytes"], row["capacity_bytes"]
-        parts = [f"{words.significant(rate)} tokens/s"]
-        parts += [f"{words.significant(MANY_TOKENS / rate / 3600)} h per 100 million tokens"]
+        parts = [f"{formatting.significant(rate)} tokens/s"]
+        parts += [f"{formatting.significant(MANY_TOKENS / rate / 3600)} h per 100 million tokens"]
         if not np.isnan(share):
-            parts.append(f"{words.whole_percent(share)} of the ceiling of products")
+            parts.append(f"{formatting.whole_percent(share)} of the ceiling of products")
         if need and capacity and need <= capacity:
-            parts += [f"it fits: {words.mebibytes(need)} of {words.mebibytes(capacity)}"]
+            parts += [f"it fits: {formatting.mebibytes(need)} of {formatting.mebibytes(capacity)}"]
         told.append(", ".join(parts))
     return pd.Series(told, frame.index, "str")
 
@@ -121,13 +121,13 @@ def failures(frames: Frames) -> list[str]:
     cells = frames.cells[frames.cells["source"] != REFERENCE]
     sentences = []
     for (_, _, backend), rows in cells.groupby([*DEVICE[1:], "backend"], sort=False):
-        lost = rows[rows["status"].isin(FAILED)]
+        lost = rows[rows["status"].isin(FAILED_STATUSES)]
         if lost["trainer"].notna().any():
             reasons = lost["reason"].fillna("").value_counts()
             others = f" (and {len(reasons) - 1} other reasons)" if len(reasons) > 1 else ""
             whose = "" if rows["here"].all() else f"{rows['place'].iloc[0]} · "
-            why = words.shortened(reasons.index[0], MOST_LETTERS)
-            cells_ = words.count(len(rows), "cell")
+            why = formatting.shortened(reasons.index[0], LONGEST_CAUSES)
+            cells_ = formatting.count(len(rows), "cell")
             sentences.append(f"{whose}{backend}: {len(lost)} of {cells_} failed: {why}{others}")
     if frames.matrix.experiment.get("model"):
         unfit = cells[cells["status"].eq("skipped") & cells["module"].eq("causal_lm")]
@@ -164,10 +164,10 @@ def _in_words(row: dict[str, Any]) -> str:
     remark = f" ({row['rival_remark']})" if row["rival_remark"] else ""
     rival = f"{elsewhere}{row['rival_setup']}{remark}"
     if row["rival_times_high"] < 1:  # a reference's
-        return f"{words.significant(1 / row['rival_times'])} × slower than {rival}"
+        return f"{formatting.significant(1 / row['rival_times'])} × slower than {rival}"
     if row["rival_times_low"] <= 1:
         return f"no faster beyond noise than {rival}"
-    return f"{words.significant(row['rival_times'])} × faster than {rival}"
+    return f"{formatting.significant(row['rival_times'])} × faster than {rival}"
 
 
 def _remarks(trainings: pd.DataFrame) -> pd.Series:
@@ -214,5 +214,9 @@ def _largest(gaps: pd.DataFrame) -> pd.Series:
     parts = parts.sort_values("share", key=np.abs, ascending=False, kind="stable")
     parts = parts.groupby("pair").head(MOST_CAUSES)
     parts = parts.sort_values("share", ascending=False, kind="stable")
-    told = parts["part"].replace(words.PART_WORDS) + " " + parts["share"].map(words.whole_percent)
+    told = (
+        parts["part"].replace(formatting.PART_WORDS)
+        + " "
+        + parts["share"].map(formatting.whole_percent)
+    )
     return told.groupby(parts["pair"]).agg(", ".join)

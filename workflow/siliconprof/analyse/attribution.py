@@ -22,18 +22,20 @@ from siliconprof.store.record import HERE
 from siliconprof.store.table_files import Tables
 
 SIDES = ("fast", "slow")
-STEP, LOW, HIGH = (f"whole_step_{part}_s" for part in ("median", "low", "high"))
-GAP, PHASE, CAUSE, LEFT = "gap", "phase", "cause", "unexplained"  # kinds of line
-PHASES = ["forward", "backward", "optimizer"]  # and the rest
+STEP_MEDIAN, LOW, HIGH = (f"whole_step_{part}_s" for part in ("median", "low", "high"))
+GAP, PHASE, CAUSE, UNEXPLAINED_PART = "gap", "phase", "cause", "unexplained"  # kinds of line
+SPLIT_PHASES = ["forward", "backward", "optimizer"]  # and the rest
 REST = "rest"
 FASTEST, FASTEST_OF_ALL = "against the fastest plain fp32 cell", "against the fastest cell"
 FASTEST_IN_FP32 = "against the fastest fp32 cell"
-ALIKE, ELSEWHERE = "same workload and precision", "fastest of two hosts"
+SAME_WORK, ELSEWHERE = "same workload and precision", "fastest of two hosts"
 EXPLAINED, PERHAPS = "explained mostly", "perhaps explained"
 UNEXPLAINED, OVER = "unexplained mostly", "over-explained"
-NOT_TIMED, DISTURBED = "not taken apart", "disturbed"
-AGAIN = "other processes disturbed it, so that its operators explain nothing; to measure again: "
-MOSTLY = 0.5  # of the gap
+NOT_TAKEN_APART, DISTURBED_GAP = "not taken apart", "disturbed"
+NOT_EXPLAINED = (
+    "other processes disturbed it, so that its operators explain nothing; to measure again: "
+)
+MAIN_CAUSE_SHARE = 0.5  # of the gap
 CLOSED_WITHIN = 0.1  # of a step, that its operators and the framework leave of it
 NOT_TOLD = "none that can be told from its operators and the framework"
 NOT_SPLIT = "not timed apart on both sides; it is in the rest"
@@ -45,7 +47,7 @@ def has_parts(points: pd.DataFrame) -> pd.Series:
     A check of a mechanism has no speed, and a compiled step has no phases.
     """
     eager = points["trainer"].notna() & ~holds(points, "compile") & ~points["is_mechanism_check"]
-    return eager & points[STEP].gt(0)
+    return eager & points[STEP_MEDIAN].gt(0)
 
 
 def pairs(points: pd.DataFrame) -> pd.DataFrame:
@@ -60,7 +62,7 @@ def pairs(points: pd.DataFrame) -> pd.DataFrame:
     Returns:
         `rule`; `fast` and `slow`, labels of points.
     """
-    names = [*CELL, "work", "trainer", "disturbed", STEP]
+    names = [*CELL, "work", "trainer", "disturbed", STEP_MEDIAN]
     steps = points.loc[has_parts(points), names].reset_index(names="at")
 
     def number(*names: str) -> pd.Series:
@@ -74,7 +76,7 @@ def pairs(points: pd.DataFrame) -> pd.DataFrame:
     steps["tier"] = np.select([fp32 & plain, fp32], [0, 1], 2)
 
     def fastest(of: str, *first: str) -> pd.DataFrame:
-        return steps.sort_values([*first, STEP], kind="stable").drop_duplicates(of)
+        return steps.sort_values([*first, STEP_MEDIAN], kind="stable").drop_duplicates(of)
 
     def paired(others: pd.DataFrame, on: str, these: pd.DataFrame = steps) -> pd.DataFrame:
         return these.merge(others, on=on, suffixes=("", "_other"))
@@ -94,12 +96,12 @@ def pairs(points: pd.DataFrame) -> pd.DataFrame:
     found = pd.concat(
         [
             all_others.assign(rule=rules),
-            alike.assign(rule=ALIKE),
+            alike.assign(rule=SAME_WORK),
             of_all.assign(rule=FASTEST_OF_ALL),
             hosts.assign(rule=ELSEWHERE, on_host=math.inf),
         ]
     ).sort_values(["work", "on_host"], kind="stable")
-    in_order = found[f"{STEP}_other"] <= found[STEP]
+    in_order = found[f"{STEP_MEDIAN}_other"] <= found[STEP_MEDIAN]
     found["fast"] = found["at_other"].where(in_order, found["at"])
     found["slow"] = found["at"].where(in_order, found["at_other"])
     found["first"], found["last"] = found[[*SIDES]].min(axis=1), found[[*SIDES]].max(axis=1)
@@ -115,11 +117,13 @@ def lines(points: pd.DataFrame, pairs: pd.DataFrame, step_parts: pd.DataFrame) -
     is_timed, disturbed = timed.all(axis=1), fast["disturbed"] | slow["disturbed"]
     causes = _causes(pairs[is_timed & ~disturbed], costs)
     left = _left(gap, causes)
-    verdict = _verdict(gap, causes, left).where(is_timed, NOT_TIMED).mask(disturbed, DISTURBED)
+    verdict = (
+        _verdict(gap, causes, left).where(is_timed, NOT_TAKEN_APART).mask(disturbed, DISTURBED_GAP)
+    )
     verdict = verdict.where(gap["low_s"] > 0, NO_GAP)
     of_whom = np.select([timed["slow"], timed["fast"]], ["the faster", "the slower"], "both")
     why = "the operators of " + pd.Series(of_whom, gap.index) + " were not timed: no part is known"
-    left["reason"] = why.mask(is_timed).mask(disturbed, AGAIN + _measured_again(fast, slow))
+    left["reason"] = why.mask(is_timed).mask(disturbed, NOT_EXPLAINED + _measured_again(fast, slow))
     parts = [gap.assign(verdict=verdict), *_phases(fast, slow, gap), causes]
     table = pd.concat([*parts, left.assign(verdict=verdict)]).sort_index(kind="stable")
     for side, of in zip(SIDES, (fast, slow), strict=True):
@@ -127,7 +131,7 @@ def lines(points: pd.DataFrame, pairs: pd.DataFrame, step_parts: pd.DataFrame) -
     whole = gap["seconds"].where(gap["seconds"] > 0).rename("share")
     table = table.join(pairs["rule"]).join(whole)
     table["share"] = table["seconds"] / table["share"]
-    return table.rename_axis("pair").reset_index()[[*columns.of("attribution")]]
+    return table.rename_axis("pair").reset_index()[[*columns.columns_of_table("attribution")]]
 
 
 def _measured_again(fast: pd.DataFrame, slow: pd.DataFrame) -> pd.Series:
@@ -149,11 +153,11 @@ def _gap(fast: pd.DataFrame, slow: pd.DataFrame) -> pd.DataFrame:
         for side in (fast, slow)
     ]
     numbers = {
-        "seconds": slow[STEP] - fast[STEP],
+        "seconds": slow[STEP_MEDIAN] - fast[STEP_MEDIAN],
         "low_s": slow[LOW] - fast[HIGH],
         "high_s": slow[HIGH] - fast[LOW],
-        "fast_s": fast[STEP],
-        "slow_s": slow[STEP],
+        "fast_s": fast[STEP_MEDIAN],
+        "slow_s": slow[STEP_MEDIAN],
         "fast_how": ["; ".join(dict.fromkeys(both)) for both in zip(*hows, strict=True)],
     }
     return pd.DataFrame({"kind": GAP, "part": GAP} | numbers, fast.index)
@@ -161,10 +165,10 @@ def _gap(fast: pd.DataFrame, slow: pd.DataFrame) -> pd.DataFrame:
 
 def _phases(fast: pd.DataFrame, slow: pd.DataFrame, gap: pd.DataFrame) -> list[pd.DataFrame]:
     """The gap by phase; the rest is what is left, so that the phases sum to the gap exactly."""
-    names = {f"{name}_median_s": name for name in PHASES}
+    names = {f"{name}_median_s": name for name in SPLIT_PHASES}
     fast, slow = (side.reindex(columns=[*names]).rename(columns=names) for side in (fast, slow))
     found, rest_s = [], gap["seconds"]
-    for phase in PHASES:
+    for phase in SPLIT_PHASES:
         seconds = slow[phase] - fast[phase]
         rest_s = rest_s - seconds.fillna(0.0)
         reason = seconds.isna().map({True: NOT_SPLIT, False: None})
@@ -228,7 +232,7 @@ def _left(gap: pd.DataFrame, causes: pd.DataFrame) -> pd.DataFrame:
     above = (gap["high_s"] - gap["seconds"]) ** 2 + summed["high_s"]
     left["low_s"] = left["seconds"] - np.sqrt(below)
     left["high_s"] = left["seconds"] + np.sqrt(above)
-    return left.assign(kind=LEFT, part=LEFT)
+    return left.assign(kind=UNEXPLAINED_PART, part=UNEXPLAINED_PART)
 
 
 def _verdict(gap: pd.DataFrame, causes: pd.DataFrame, left: pd.DataFrame) -> pd.Series:
@@ -240,7 +244,7 @@ def _verdict(gap: pd.DataFrame, causes: pd.DataFrame, left: pd.DataFrame) -> pd.
     sides = ["fast_s", "slow_s"]
     off = left[sides].abs() + rest[sides].clip(upper=0.0).abs()
     closed = (off <= CLOSED_WITHIN * gap[sides]).all(axis=1)
-    mostly = MOSTLY * gap["seconds"]
+    mostly = MAIN_CAUSE_SHARE * gap["seconds"]
     explained = left["seconds"].abs() <= mostly
     by_the_others = (left["seconds"] + rest["seconds"]).abs() <= mostly
     rules = [explained & closed & by_the_others, explained, left["seconds"] > 0]

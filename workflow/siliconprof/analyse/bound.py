@@ -15,13 +15,13 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from siliconprof.analyse.attribution import STEP
-from siliconprof.analyse.prediction import Timed
+from siliconprof.analyse.attribution import STEP_MEDIAN
+from siliconprof.analyse.prediction import TimedTrainings
 from siliconprof.analyse.scaling import AMORTISED
 from siliconprof.analyse.throughputs import PLACE
 
 NEAREST = 5  # trainings by their own bound, that say what a step may take
-BEYOND = 2.0  # as many times the largest bound, a step may come near its own
+LIKELY_FACTOR = 2.0  # as many times the largest bound, a step may come near its own
 
 
 class Ceilings(NamedTuple):
@@ -57,7 +57,7 @@ class Bound(NamedTuple):
     nearest: str | None  # workload of the one whose own bound is nearest
 
 
-def ceilings(lines: pd.DataFrame, there: Timed, precision: str) -> Ceilings:
+def ceilings(lines: pd.DataFrame, there: TimedTrainings, precision: str) -> Ceilings:
     """Of the device of some trainings; what these reach counts as well.
 
     Args:
@@ -86,7 +86,9 @@ def ceilings(lines: pd.DataFrame, there: Timed, precision: str) -> Ceilings:
     )
 
 
-def of_step(rows: pd.DataFrame, there: Timed, of: Ceilings, precision: str) -> Bound | None:
+def bound_of_step(
+    rows: pd.DataFrame, there: TimedTrainings, of: Ceilings, precision: str
+) -> Bound | None:
     """The bound of a step; None where nothing is known that limits it.
 
     Args:
@@ -99,7 +101,9 @@ def of_step(rows: pd.DataFrame, there: Timed, of: Ceilings, precision: str) -> B
     alike = there.trainings[there.trainings["precision"] == precision]
     own = there.operators.groupby("training")
     bounds = [of.least_s(own.get_group(label)) for label in alike.index]
-    known = pd.DataFrame({"bound_s": bounds, "step_s": alike[STEP].astype(float)}, alike.index)
+    known = pd.DataFrame(
+        {"bound_s": bounds, "step_s": alike[STEP_MEDIAN].astype(float)}, alike.index
+    )
     known = known[known["bound_s"] > 0]
     inside = 0
     for label in known.index:
@@ -124,5 +128,5 @@ def _range(bound_s: float, known: pd.DataFrame) -> tuple[float, float]:
     distance = np.log(known["bound_s"] / bound_s).abs()
     near = known.loc[distance.nsmallest(NEAREST).index]
     times = near["step_s"] / near["bound_s"]
-    is_beyond = bound_s > BEYOND * known["bound_s"].max()
+    is_beyond = bound_s > LIKELY_FACTOR * known["bound_s"].max()
     return bound_s * (1.0 if is_beyond else float(times.min())), bound_s * float(times.max())

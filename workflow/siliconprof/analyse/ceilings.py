@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from siliconprof import words
+from siliconprof import formatting
 from siliconprof.analyse import results_table, scaling, throughputs
 from siliconprof.analyse.frames import Frames
 from siliconprof.analyse.scaling import AMORTISED, DISPATCH
-from siliconprof.analyse.throughputs import BYTE, FLOP, PLACE, known
+from siliconprof.analyse.throughputs import BYTE, FLOP, PLACE, nonzero
 from siliconprof.hosts import caches
 from siliconprof.hosts.datasheet import DataSheets, Figure
 from siliconprof.hosts.registry import PEAK_OF_PRECISION
@@ -54,7 +54,7 @@ class Kind(NamedTuple):
 
 
 IN_MEMORY = [f"{what}_bandwidth" for what in (*KERNELS, "memory")]
-KINDS = (
+CEILING_KINDS = (
     Kind("matmul", "matmul", FLOP, "flop_per_s"),
     *(Kind(name, "bandwidth", BYTE, "bytes_per_s") for name in (*IN_MEMORY, "cache_bandwidth")),
     Kind(AMORTISED, "kernel_launch", SECONDS, "amortised_median_s", "amortised"),
@@ -67,14 +67,18 @@ def lines(points: pd.DataFrame, sheets: DataSheets) -> pd.DataFrame:
     Args:
         points: of `Frames`.
     """
-    lines = throughputs.of_sheets(_best(points), lambda row: _sheet(row, sheets), *OF_LINE[-2:])
+    lines = throughputs.with_datasheet(
+        _best(points), lambda row: _sheet(row, sheets), *OF_LINE[-2:]
+    )
     lines = lines.assign(
         last_level_cache_bytes=lines["cache_bytes"],
         share=lines["value"] / lines["datasheet_value"],
         place=lines.groupby([*PLACE], sort=False).ngroup(),
         rank=lines["format"].map(FORMATS.index),
     )
-    return lines.sort_values(["place", "rank"], kind="stable")[[*columns.own("ceilings")]]
+    return lines.sort_values(["place", "rank"], kind="stable")[
+        [*columns.declared_columns("ceilings")]
+    ]
 
 
 def counting(points: pd.DataFrame) -> dict[str, pd.Series]:
@@ -98,12 +102,12 @@ def counting(points: pd.DataFrame) -> dict[str, pd.Series]:
 
 def _best(points: pd.DataFrame) -> pd.DataFrame:
     counts, found = counting(points), []
-    for kind in KINDS:
-        counted = points["module"].eq(kind.module) & known(points[kind.rate])
+    for kind in CEILING_KINDS:
+        counted = points["module"].eq(kind.module) & nonzero(points[kind.rate])
         counted &= points["precision"].isin(FORMATS) & counts.get(kind.quantity, True)
         of = points[counted]
         value, s = of[kind.rate], of[f"{kind.stem}_median_s"]
-        ends = (of[f"{kind.stem}_{end}_s"].where(lambda s: known(s)) for end in ("low", "high"))
+        ends = (of[f"{kind.stem}_{end}_s"].where(lambda s: nonzero(s)) for end in ("low", "high"))
         low, high = ends if kind.unit == SECONDS else reversed([value * s / end for end in ends])
         numbers = {
             "value": value,
@@ -134,7 +138,7 @@ def _of_gpu(line: Row) -> str:
         if line[name] is not None
     ]
     limits = f" ({line['gpu_limits']})" if line["gpu_limits"] else ""
-    text = f"; {words.duration(line['gpu_measured_s'])}"
+    text = f"; {formatting.duration(line['gpu_measured_s'])}"
     return text + (f" at {' and '.join(at)}{limits}" if at else "")
 
 

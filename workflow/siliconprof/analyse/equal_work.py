@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from siliconprof.formatting import number
 from siliconprof.store.table_files import KEY
-from siliconprof.words import number
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -76,7 +76,7 @@ def flagged(frame: pd.DataFrame, code: str) -> pd.Series:
     return frame["flags"].astype("object").fillna("").astype(str).str.contains(rf"\b{code}\b")
 
 
-def apart(row: Mapping[str, Any]) -> str:
+def variant_label(row: Mapping[str, Any]) -> str:
     """`LoRA 8` of a training that computes something else than the plain one; empty for it."""
     parts = [f"LoRA {int(row['lora_rank'])}"] if row.get("lora_rank") else []
     if row.get("weights") not in (None, "random"):
@@ -84,7 +84,7 @@ def apart(row: Mapping[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def manner(row: Mapping[str, Any]) -> list[str]:
+def setting_label(row: Mapping[str, Any]) -> list[str]:
     """How a training runs otherwise than the plain one of its model."""
     parts = []
     applied = row.get("scenario_applied") or row["scenario"]

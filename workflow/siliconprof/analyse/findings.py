@@ -6,15 +6,21 @@ from typing import Any
 
 import pandas as pd
 
-from siliconprof import words
+from siliconprof import formatting
 from siliconprof.analyse import throughputs
-from siliconprof.analyse.answer import ENDS, STEP
+from siliconprof.analyse.answer import INTERVAL_ENDS, STEP
 from siliconprof.analyse.equal_work import WORK
 from siliconprof.analyse.frames import CIRCUMSTANCES, DEVICE, Frames, holds, pairs
 from siliconprof.store.record import REFERENCE
 
 NEEDED = (  # columns of the trainings that are held against each other
-    *(*WORK, *CIRCUMSTANCES, *DEVICE, *(f"{STEP}{end}" for end, *_ in ENDS), "whole_step_n"),
+    *(
+        *WORK,
+        *CIRCUMSTANCES,
+        *DEVICE,
+        *(f"{STEP}{end}" for end, *_ in INTERVAL_ENDS),
+        "whole_step_n",
+    ),
     *("model", "place", "whose", "backend_label", "variant", "compiled", "disturbed"),
     *("is_launch_bound", "order"),
 )
@@ -43,14 +49,14 @@ def sentences(frames: Frames) -> pd.DataFrame:
     for axis, (title, name, side) in COMPARED.items():
         both = pairs(steps, axis)
         both = both[both[axis] == side if side else both["order"] < both["order_other"]]
-        found.append((title, _said(both, axis, name)))
+        found.append((title, _pair_in_words(both, axis, name)))
     found.append(("How close to the hardware", _hardware(frames)))
     of_model = frames.matrix.experiment.get("model")  # first, where the run is about one
     found.insert(0 if of_model else len(found), ("Output layer", _output_layer(frames)))
     return pd.DataFrame([one for one in found if one[1]], columns=["name", "sentence"])
 
 
-def _said(both: pd.DataFrame, axis: str, name: str) -> str:
+def _pair_in_words(both: pd.DataFrame, axis: str, name: str) -> str:
     """The first of some pairs in words, `…_other` its second side."""
     if both.empty:
         return ""
@@ -59,34 +65,34 @@ def _said(both: pd.DataFrame, axis: str, name: str) -> str:
     fast, slow = sorted(("", "_other"), key=lambda side: row[f"{STEP}{side}"])
     ratio, low, high = (
         row[f"{STEP}{of_slow}{slow}"] / row[f"{STEP}{of_fast}{fast}"]
-        for _, of_slow, of_fast in ENDS
+        for _, of_slow, of_fast in INTERVAL_ENDS
     )
-    faster = f"{words.significant(ratio)} × ({_span(low, high)}) faster than"
+    faster = f"{formatting.significant(ratio)} × ({_span(low, high)}) faster than"
     if low <= 1:
         faster = "no faster beyond noise than"
-    times = (words.duration(row[f"{STEP}{side}"] / 1e3) for side in (fast, slow))
+    times = (formatting.duration(row[f"{STEP}{side}"] / 1e3) for side in (fast, slow))
     few = min(row["whole_step_n"], row["whole_step_n_other"])
     bound = [row[name + side] for side in (fast, slow) if row[f"is_launch_bound{side}"]]
     return (
-        f"{row['model']} ({_manner(row, axis)}): {row[name + fast]} is {faster} {row[name + slow]}, "
+        f"{row['model']} ({_held_fixed(row, axis)}): {row[name + fast]} is {faster} {row[name + slow]}, "
         f"{' against '.join(times)} a step{_remarks(few, bool(is_disturbed.all()), bound)}."
     )
 
 
 def _remarks(steps: float, is_disturbed: bool, launch_bound: list[str]) -> str:
     """` (only 3 steps)`, of which there is a range and no interval; empty where nothing is to say."""
-    remarks = [f"only {steps:.0f} steps"] if steps < words.FEWEST_OF_INTERVAL else []
+    remarks = [f"only {steps:.0f} steps"] if steps < formatting.FEWEST_OF_INTERVAL else []
     remarks += ["disturbed by other processes"] if is_disturbed else []
     remarks += [f"{name} waits for its host to launch" for name in launch_bound]
-    return f" ({words.listing(remarks)})" * bool(remarks)
+    return f" ({formatting.listing(remarks)})" * bool(remarks)
 
 
 def _span(low: float, high: float, digits: int = 3) -> str:
     """`2.39 to 3.27`."""
-    return f"{words.significant(low, digits)} to {words.significant(high, digits)}"
+    return f"{formatting.significant(low, digits)} to {formatting.significant(high, digits)}"
 
 
-def _manner(row: dict[str, Any], axis: str) -> str:
+def _held_fixed(row: dict[str, Any], axis: str) -> str:
     """`torch-cpu, plain, fp32`: what a comparison holds fixed."""
     columns = {"backend": "backend_label", "compile": "variant"}
     fixed = [name for name in ("backend", "trainer", "precision", "compile") if name != axis]
@@ -107,7 +113,7 @@ def _hardware(frames: Frames) -> str:
     low, high = (work / best[f"{STEP}{end}"] / best[f"ceiling{end}"] for end in ("_high", "_low"))
     span, few = _span(low, high, digits=2), best["whole_step_n"]
     return (
-        f"{best['model']} ({best['setup']}) reaches {words.percent(best['share'])} ({span}) of the "
+        f"{best['model']} ({best['setup']}) reaches {formatting.percent(best['share'])} ({span}) of the "
         f"fastest matrix product measured on {best['place']}{_remarks(few, best['disturbed'], [])}."
     )
 
@@ -125,7 +131,7 @@ def _output_layer(frames: Frames) -> str:
         return ""
     by = ["disturbed", "n_parameters", "order"]
     row = steps.sort_values(by, ascending=[True, False, True], kind="stable").iloc[0]
-    share = words.whole_percent(spent_ms[row["order"]] / row[STEP])
+    share = formatting.whole_percent(spent_ms[row["order"]] / row[STEP])
     return (
         f"{row['model']} ({row['setup']}) spends {share} of its step on the output layer and the cross "
         "entropy, which score every token of its vocabulary."

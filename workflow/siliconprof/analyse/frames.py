@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from siliconprof import plugins, words
+from siliconprof import formatting, plugins
 from siliconprof.analyse import throughputs
 from siliconprof.analyse.equal_work import (
     CHOICES,
@@ -25,9 +25,9 @@ from siliconprof.analyse.equal_work import (
     NO_SPEED_FLAG,
     WHOLE_TRAININGS,
     WORK,
-    apart,
     flagged,
-    manner,
+    setting_label,
+    variant_label,
 )
 from siliconprof.declarations import describe
 from siliconprof.hosts import registry
@@ -60,7 +60,9 @@ TEXTS = (  # made here; without a row pandas would take them for numbers
     *("device_label", "place", "whose", "backend_label", "stem", "model", "stage"),
     *("apart", "variant", "setup"),
 )
-LAUNCH_BOUND = 0.9  # share of a step that the host takes to dispatch it, from which the GPU waits
+LAUNCH_BOUND_SHARE = (
+    0.9  # share of a step that the host takes to dispatch it, from which the GPU waits
+)
 SWITCHED_OFF = "switched off for this cell"  # what the sampler says of a probe left out on purpose
 
 
@@ -101,7 +103,7 @@ class Frames:
         """A row for each cell, in the order of cells.csv.
 
         Beside its columns: `here`, `order` (of the page), `device_label`, `place` (with its host where
-        that is another), `whose` (`other host: x`), `where` (`cpu-x (mlx)`), `backend_label`, `model`
+        that is another), `foreign_host` (`other host: x`), `where` (`cpu-x (mlx)`), `backend_label`, `model`
         (module and size), `variant` (LoRA, offload, compiled …), `setup` (`torch-cpu · plain · fp32 ·
         LoRA 8`), `stage` (the scenario applied), `offloads`, `lora` (whether adapters are trained),
         `predicted_on_device_bytes` (without what is offloaded), `probes_off`, `disturbed`,
@@ -114,9 +116,9 @@ class Frames:
         cells["probes_off"] = holds(cells, "probes_off")
         rows = table_files.rows(cells)
         label = [device_label(self.sheets, row) for row in rows]
-        whose = [words.whose(row) for row in rows]
+        whose = [formatting.foreign_host(row) for row in rows]
         stem = [row["workload"].removesuffix(f"-{row['trainer']}") for row in rows]
-        apart_ = [apart(row) for row in rows]
+        apart_ = [variant_label(row) for row in rows]
         peaks = [self.sheets.peak(row, row["precision"]) for row in rows]
         elsewhere = ", " + cells["host"] + ", " + cells["source"]
         backend = cells["backend"] + elsewhere.mask(cells["source"] == HERE, "")
@@ -126,17 +128,17 @@ class Frames:
             "whose": whose,
             "place": [f"{a} [{b}]" if b else a for a, b in zip(label, whose, strict=True)],
             "where": cells["device"] + " (" + backend + ")",
-            "backend_label": [words.backend_name(row) for row in rows],
+            "backend_label": [formatting.backend_name(row) for row in rows],
             "stem": stem,
             "model": (cells["module"] + "-" + cells["size"]).where(cells["size"].notna(), stem),
             "stage": cells["scenario_applied"].fillna(cells["scenario"]),
             "offloads": cells["scenario_applied"].eq("offload").fillna(False).astype(bool),
-            "lora": throughputs.known(cells["lora_rank"]),
+            "lora": throughputs.nonzero(cells["lora_rank"]),
             "disturbed": flagged(cells, DISTURBED),
             "is_mechanism_check": flagged(cells, NO_SPEED_FLAG),
             "apart": apart_,
             "variant": [
-                " · ".join([of] * bool(of) + manner(row))
+                " · ".join([of] * bool(of) + setting_label(row))
                 for of, row in zip(apart_, rows, strict=True)
             ],
             "registry_id": [self.sheets.registry_id(row) for row in rows],
@@ -179,7 +181,7 @@ class Frames:
             "cache_bytes": cache_bytes.astype(float),
             "work": points.groupby(list(WORK), dropna=False, sort=False).ngroup(),
             "work_label": pd.Series(_work_labels(points, near), points.index, dtype="str"),
-            "is_launch_bound": dispatching >= LAUNCH_BOUND,
+            "is_launch_bound": dispatching >= LAUNCH_BOUND_SHARE,
         }
         points = points.assign(**labels)
         families = points[[*SIZE, "model", "work_label"]].assign(near=near)
@@ -219,7 +221,9 @@ class Frames:
         points = pd.concat([points, pd.DataFrame(milliseconds, points.index)], axis=1)
         points = points.sort_values(["order", "point"], kind="stable", ignore_index=True)
         # Trainings that a family's labels would not tell apart get the names of their workloads.
-        twins = points.duplicated([*DEVICE, "work_label", "setup"], keep=False) & by_phases(points)
+        twins = points.duplicated([*DEVICE, "work_label", "setup"], keep=False) & timed_by_phase(
+            points
+        )
         for name in ("setup", "variant"):
             apart = (points[name] + " · " + points["stem"]).str.removeprefix(" · ")
             points[name] = points[name].mask(twins, apart)
@@ -227,8 +231,8 @@ class Frames:
 
     @property
     def trainings(self) -> pd.DataFrame:
-        """Points that a trainer drove and timed phase by phase: `by_phases`."""
-        return self.points[by_phases(self.points)]
+        """Points that a trainer drove and timed phase by phase: `timed_by_phase`."""
+        return self.points[timed_by_phase(self.points)]
 
     @property
     def steps(self) -> pd.DataFrame:
@@ -321,7 +325,7 @@ def holds(frame: pd.DataFrame, column: str) -> pd.Series:
     return frame[column].eq(True).fillna(False).astype(bool)
 
 
-def by_phases(frame: pd.DataFrame) -> pd.Series:
+def timed_by_phase(frame: pd.DataFrame) -> pd.Series:
     """Of which rows the training is timed phase by phase."""
     return frame["trainer"].notna() & ~frame["trainer"].isin(WHOLE_TRAININGS)
 
@@ -340,7 +344,7 @@ def named(frame: pd.DataFrame, of: pd.DataFrame, on: Sequence[str]) -> pd.DataFr
     return joined.sort_values("order", kind="stable", ignore_index=True)
 
 
-def alike_but(frame: pd.DataFrame, *axes: str) -> pd.Series:
+def group_numbers(frame: pd.DataFrame, *axes: str) -> pd.Series:
     """Of each row a number, equal where work and all circumstances but those axes are equal."""
     same = [name for name in (*WORK, *CIRCUMSTANCES) if name in frame and name not in axes]
     return frame.groupby(same, dropna=False, sort=False).ngroup()
@@ -351,7 +355,7 @@ def pairs(frame: pd.DataFrame, *axes: str) -> pd.DataFrame:
 
     Columns of the second carry `_other`. Each two rows come twice, once from either side.
     """
-    frame = frame.assign(alike=alike_but(frame, *axes))
+    frame = frame.assign(alike=group_numbers(frame, *axes))
     joined = frame.merge(frame, on="alike", suffixes=("", "_other"))
     return joined[np.logical_and.reduce([joined[axis] != joined[f"{axis}_other"] for axis in axes])]
 
@@ -389,7 +393,7 @@ def _setup(frame: pd.DataFrame) -> list[str]:
     is_manual = frame["backend"].eq("mlx") & frame["precision"].str.startswith("amp-")
     precision = frame["precision"].mask(is_manual, frame["precision"] + " (manual)")
     parts = frame[["backend_label", "trainer", "variant"]].fillna("")
-    parts["trainer"] = parts["trainer"].replace(words.TRAINER_WORDS)
+    parts["trainer"] = parts["trainer"].replace(formatting.TRAINER_WORDS)
     parts.insert(2, "precision", precision)
     return [
         " · ".join(filter(None, (backend, trainer, precision, variant)))
@@ -403,7 +407,7 @@ def _work_labels(points: pd.DataFrame, near: pd.Series) -> list[str]:
     for (model, *numbers), found in zip(
         points[["model", *SIZE]].itertuples(index=False, name=None), near, strict=True
     ):
-        parameters, samples, tokens, audio_s, target_len = map(words.number, numbers)
+        parameters, samples, tokens, audio_s, target_len = map(formatting.number, numbers)
         if parameters is None:
             labels.append(model)
             continue

@@ -14,7 +14,7 @@ from siliconprof.store.table_files import Row
 
 # What a phase lasts beyond its operators, and what of it is known to be something else.
 FRAMEWORK, BLOCKED, WAITING = "framework", "blocked", "waiting for a core"
-OPTIMIZER = "optimizer"
+OPTIMIZER_PART = "optimizer"
 ATTENTION = "attention"
 ELEMENTWISE = "elementwise operators"
 OTHERS = "other operators"
@@ -48,7 +48,15 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
 }
 # The parts of a step, in the order in which they are shown: groups, small ones taken together.
 PARTS = (
-    *("products", ATTENTION, "convolutions", "recurrent layers", ELEMENTWISE, OTHERS, OPTIMIZER),
+    *(
+        "products",
+        ATTENTION,
+        "convolutions",
+        "recurrent layers",
+        ELEMENTWISE,
+        OTHERS,
+        OPTIMIZER_PART,
+    ),
     *(BLOCKED, WAITING, FRAMEWORK),
 )
 
@@ -56,7 +64,7 @@ PARTS = (
 def group(kind: str, phase: str) -> str:
     """What an operator does; the optimizer's are one group whatever they do."""
     if phase == OPTIMIZER_PHASE:
-        return OPTIMIZER
+        return OPTIMIZER_PART
     name = kind.rpartition("::")[2].partition(".")[0]
     for found, names in GROUPS.items():
         for begins in names:
@@ -80,7 +88,7 @@ def timed_phases(point: Point) -> dict[str, Series]:
     return {phase: phases[phase] for phase in PHASES if phases.get(phase)}
 
 
-def slower(point: Point) -> float:
+def slowdown(point: Point) -> float:
     """How many times as long the training's own steps lasted as those beside which operators were timed."""
     own = point.series("whole_step_s")
     if point.operators is None or not point.operators.whole_step_s or not own:
@@ -88,15 +96,15 @@ def slower(point: Point) -> float:
     return statistics.median(own) / statistics.median(point.operators.whole_step_s)
 
 
-def of_point(point: Point) -> Iterator[Row]:
+def operators_of_point(point: Point) -> Iterator[Row]:
     """Lines of operators.csv: what a training's step is made of; medians over its steps.
 
     The lines of a phase sum to the median of that phase in the steps that nobody watched, and are as
-    long as in the training's own steps, see `slower`.
+    long as in the training's own steps, see `slowdown`.
     """
     if point.operators is None:
         return
-    times = slower(point)
+    times = slowdown(point)
     spent_s: defaultdict[str, float] = defaultdict(float)
     for operator in point.operators.rows:
         seconds = times * statistics.median(operator.seconds) if operator.seconds else None

@@ -23,33 +23,33 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from siliconprof import words
-from siliconprof.analyse.attribution import STEP
+from siliconprof import formatting
+from siliconprof.analyse.attribution import STEP_MEDIAN
 from siliconprof.analyse.equal_work import DISTURBED, flagged
 from siliconprof.analyse.frames import CELL, POINT, Frames
 from siliconprof.analyse.operator_rows import ATTENTION, FRAMEWORK, OTHERS, PARTS
-from siliconprof.analyse.step_parts import MOSTLY
+from siliconprof.analyse.step_parts import BUSY_SHARE
 from siliconprof.store import table_files
 from siliconprof.store.table_files import Tables
 
 PLACE = ["source", "host", "device", "backend", "threads"]
 MODEL = ["module", "trainer", "lora_rank"]  # of which the framework does alike
 KIND = ["name", "dtype"]  # what a line is of
-SIZE = ["bytes", "flops"]
-TIMED, BY_LINE, UNSEEN = "timed elsewhere", "by its kind's line", "of an unseen kind"
+OPERATOR_SIZES = ["bytes", "flops"]
+TIMED_ELSEWHERE, BY_LINE, UNSEEN = "timed elsewhere", "by its kind's line", "of an unseen kind"
 UNSEEN_AT_MOST = 0.05  # of the predicted time
 # Of the calls of all kinds take at most so long what one of an unseen kind may take.
 SLOWEST = 0.95
 FEWEST_SIZES = 2  # of a kind, that make a line
 REACH = 8.0  # as many times larger or smaller than any size that was timed, a line says nothing
-NEAR = 4.0  # a size so many times another weighs exp(-1/2) in its estimate
+NEAR_FACTOR = 4.0  # a size so many times another weighs exp(-1/2) in its estimate
 # Fits of a line; in the first, errors count relative to the times themselves, and where these scatter
 # it lies too low; in the others they count relative to the fit before.
-FITS = 3
+FEWEST_FITTED = 3
 # Weights of another model's trainings in the framework's line, by the same trainer and by another one.
-LIKE, OTHER = 0.1, 0.01
+LIKE, SMALL_SHARE = 0.1, 0.01
 SHORT_S = 5e-6  # errors count relative to a call's time; to this of shorter ones, which is noise
-ALONE = "no other training on its device has operators that were timed undisturbed"
+NO_OTHER_TRAINING = "no other training on its device has operators that were timed undisturbed"
 
 
 class Prediction(NamedTuple):
@@ -73,8 +73,8 @@ class Prediction(NamedTuple):
         kinds = ", ".join(self.unseen.sort_values(ascending=False, kind="stable").index[:3])
         return (
             f"operators of which no training tells, such as {kinds}, may take "
-            f"{words.percent(self.shares[UNSEEN])} of its operators' time; beyond "
-            f"{words.whole_percent(UNSEEN_AT_MOST)} nothing is predicted"
+            f"{formatting.percent(self.shares[UNSEEN])} of its operators' time; beyond "
+            f"{formatting.whole_percent(UNSEEN_AT_MOST)} nothing is predicted"
         )
 
 
@@ -87,8 +87,8 @@ class Errors(NamedTuple):
 
     def __str__(self) -> str:
         return (
-            f"{words.whole_percent(self.median_size)} off in the median of "
-            f"{words.count(self.trainings, 'step')}, at worst {words.change(self.worst)}"
+            f"{formatting.whole_percent(self.median_size)} off in the median of "
+            f"{formatting.count(self.trainings, 'step')}, at worst {formatting.change(self.worst)}"
         )
 
 
@@ -121,7 +121,7 @@ class Line:
         asked = np.array(features, dtype=float)
         # of the feature that differs most, its logarithm
         distance = np.abs(np.log((self.features + 1.0) / (asked + 1.0))).max(axis=1)
-        weight = np.exp(-((distance / math.log(NEAR)) ** 2) / 2) + 1e-4
+        weight = np.exp(-((distance / math.log(NEAR_FACTOR)) ** 2) / 2) + 1e-4
         seconds = float(self.coefficients(weight) @ [1.0, *asked])
         return seconds, math.exp(distance.min())
 
@@ -140,7 +140,7 @@ class Line:
         scaled, fitted = self.features / scale, self.seconds
         calls = np.hstack([np.ones((len(fitted), 1)), scaled])
         least_s = max(float(self.seconds.min()), 0.0)
-        for _ in range(FITS):
+        for _ in range(FEWEST_FITTED):
             relative = weight / np.maximum(fitted, SHORT_S)
             found, _ = nnls(calls * relative[:, None], self.seconds * relative)
             if found[0] > least_s:
@@ -151,7 +151,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Timed:
+class TimedTrainings:
     """Trainings whose operators were timed, and what they tell of others on their device.
 
     Args:
@@ -163,13 +163,15 @@ class Timed:
     trainings: pd.DataFrame
     operators: pd.DataFrame
 
-    def only(self, which: pd.Series) -> Timed:
+    def only(self, which: pd.Series) -> TimedTrainings:
         """Some of the trainings."""
         trainings = self.trainings[which]
-        return Timed(trainings, self.operators[self.operators["training"].isin(trainings.index)])
+        return TimedTrainings(
+            trainings, self.operators[self.operators["training"].isin(trainings.index)]
+        )
 
     @property
-    def sound(self) -> Timed:
+    def sound(self) -> TimedTrainings:
         """Those that no other process disturbed: the others predict nothing."""
         return self.only(~flagged(self.trainings, DISTURBED))
 
@@ -178,7 +180,10 @@ class Timed:
         # What a call takes: the median of each kind on each operands.
         of_size = self.operators.groupby([*KIND, "inputs"], sort=False)
         sizes = of_size.agg({"bytes": "first", "flops": "first", "call_s": "median"})
-        every_kind, timed_s = Line(sizes[SIZE], sizes["call_s"]), sizes["call_s"].to_dict()
+        every_kind, timed_s = (
+            Line(sizes[OPERATOR_SIZES], sizes["call_s"]),
+            sizes["call_s"].to_dict(),
+        )
         of_kind: dict[Any, Any] = sizes.groupby(KIND).indices
 
         @cache
@@ -193,7 +198,7 @@ class Timed:
         def call(name: str, dtype: str, inputs: str, *size: float) -> tuple[float, str]:
             """(seconds of a call, how that is known)."""
             if (name, dtype, inputs) in timed_s:
-                return timed_s[name, dtype, inputs], TIMED
+                return timed_s[name, dtype, inputs], TIMED_ELSEWHERE
             alike = of_kind.get((name, dtype), ())
             if len(alike) >= FEWEST_SIZES:
                 seconds, reach = every_kind.through(alike).at(size)
@@ -201,7 +206,7 @@ class Timed:
                     return seconds, BY_LINE
             return float(slow() @ [1.0, *size]), UNSEEN
 
-        asked = rows[[*KIND, "inputs", *SIZE]].itertuples(index=False, name=None)
+        asked = rows[[*KIND, "inputs", *OPERATOR_SIZES]].itertuples(index=False, name=None)
         calls = pd.DataFrame([call(*one) for one in asked], rows.index, ["call_s", "how"])
         return rows.assign(seconds=rows["count"] * calls["call_s"], how=calls["how"])
 
@@ -222,7 +227,7 @@ class Timed:
         like = known["trainer"] == trainer
         same = like & (known["module"] == module) & (known["lora_rank"] == lora_rank)
         line = Line(known[["calls", "moved_bytes"]], known[name])
-        call_s, *more_s = line.coefficients(np.select([same, like], [1.0, LIKE], OTHER))
+        call_s, *more_s = line.coefficients(np.select([same, like], [1.0, LIKE], SMALL_SHARE))
         return float(
             call_s + np.dot(more_s, [rows["count"].sum(), (rows["count"] * rows["bytes"]).sum()])
         )
@@ -244,7 +249,7 @@ class Timed:
         of = self.trainings
         framework_s = of["dispatch_s"].fillna(0.0) if self._beside else of["framework_s"]
         parts_s = of["operators_s"] + self._beyond_s(of["operators_s"], framework_s)
-        return float((of[STEP] / parts_s).median())
+        return float((of[STEP_MEDIAN] / parts_s).median())
 
     def predict(
         self,
@@ -266,7 +271,7 @@ class Timed:
         beyond_s = self._beyond_s(operators_s, framework_s)
         parts[FRAMEWORK] = beyond_s / faster.get(FRAMEWORK, 1.0)
         known = taken.groupby("how")["seconds"].sum() / (taken["seconds"].sum() or 1.0)
-        shares = {how: float(known.get(how, 0.0)) for how in (TIMED, BY_LINE, UNSEEN)}
+        shares = {how: float(known.get(how, 0.0)) for how in (TIMED_ELSEWHERE, BY_LINE, UNSEEN)}
         unseen = taken[taken["how"] == UNSEEN].groupby("kind", sort=False)["seconds"].sum()
         return Prediction(parts, shares, self.closure, unseen)
 
@@ -290,7 +295,7 @@ def described(rows: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def timed(points: pd.DataFrame, lines: pd.DataFrame) -> Timed:
+def timed(points: pd.DataFrame, lines: pd.DataFrame) -> TimedTrainings:
     """Trainings by their points and operators.
 
     `dispatch_s` is what the host takes to dispatch a step to a GPU: NA where the host itself
@@ -303,7 +308,7 @@ def timed(points: pd.DataFrame, lines: pd.DataFrame) -> Timed:
     is_framework = lines["group"] == FRAMEWORK
     own = described(lines[~is_framework])
     own["call_s"], own["moved"] = own["seconds"] / own["count"], own["count"] * own["bytes"]
-    names = [*POINT, "threads", *MODEL, "flags", STEP, "dispatch_median_s"]
+    names = [*POINT, "threads", *MODEL, "flags", STEP_MEDIAN, "dispatch_median_s"]
     found = points.reindex(columns=names).loc[lines["training"].unique()]
     found = found.fillna({"module": "", "trainer": "", "lora_rank": 0.0})
     of_step = own.groupby("training")[["seconds", "count", "moved"]].sum()
@@ -312,28 +317,28 @@ def timed(points: pd.DataFrame, lines: pd.DataFrame) -> Timed:
     rest = lines[is_framework].groupby("training")["seconds"].sum()
     of_step["framework_s"] = rest.reindex(found.index, fill_value=0.0).clip(lower=0.0)
     dispatch_s = found["dispatch_median_s"].astype(float)
-    waited = np.minimum(dispatch_s, of_step["operators_s"]) >= MOSTLY * found[STEP]
-    return Timed(found.join(of_step).assign(dispatch_s=dispatch_s.mask(waited)), own)
+    waited = np.minimum(dispatch_s, of_step["operators_s"]) >= BUSY_SHARE * found[STEP_MEDIAN]
+    return TimedTrainings(found.join(of_step).assign(dispatch_s=dispatch_s.mask(waited)), own)
 
 
-def trainings(frames: Frames) -> Timed:
+def trainings(frames: Frames) -> TimedTrainings:
     """All of a run, labelled as in its `measured`."""
     points = frames.undisturbed
-    names = points.loc[points[STEP].gt(0), POINT].reset_index(names="training")
+    names = points.loc[points[STEP_MEDIAN].gt(0), POINT].reset_index(names="training")
     operators = frames.results.operators.dropna(subset="seconds")
     return timed(points, operators.merge(names, on=POINT))
 
 
-def lines(measured: Timed) -> pd.DataFrame:
+def lines(measured: TimedTrainings) -> pd.DataFrame:
     """The lines of predicted.csv: each training, predicted by the others on its device."""
     of, sound = measured.trainings, measured.sound
     places = of.groupby(PLACE, dropna=False).ngroup()
     told: dict[int, dict[str, Any]] = {}
-    for label, measured_s in zip(map(int, of.index), of[STEP], strict=True):
+    for label, measured_s in zip(map(int, of.index), of[STEP_MEDIAN], strict=True):
         here = places[sound.trainings.index] == places[label]
         others = sound.only(here & (here.index != label))
         if others.trainings.empty:
-            told[label] = {"others": 0, "reason": ALONE}
+            told[label] = {"others": 0, "reason": NO_OTHER_TRAINING}
             continue
         rows = measured.operators[measured.operators["training"] == label]
         found = others.predict(rows, [*of[MODEL].loc[label]])
@@ -347,7 +352,7 @@ def lines(measured: Timed) -> pd.DataFrame:
             "line_share": found.shares[BY_LINE],
             "reason": found.refusal,
         }
-    named = of[POINT].assign(measured_s=of[STEP])
+    named = of[POINT].assign(measured_s=of[STEP_MEDIAN])
     return named.join(pd.DataFrame.from_dict(told, "index"))
 
 

@@ -23,12 +23,12 @@ from siliconprof.store.table_files import Block, Row
 T = TypeVar("T")
 
 WARM_UP = "warmup_step_s"
-WITHIN, BETWEEN = "within one process", "between processes"  # what an interval is
-PARAMETERS = (  # of workloads, as they are
+WITHIN, BETWEEN_PROCESSES = "within one process", "between processes"  # what an interval is
+PARAMETER_COLUMNS = (  # of workloads, as they are
     *("size", "lora_rank", "learning_rate", "seq_len", "target_len", "weights", "attention"),
     *("adamw", "allocator"),
 )
-PROBED = {
+PROBE_COLUMNS = {
     "memory": ("rss_at_start_bytes", "rss_peak_sampled_bytes"),
     "page_faults": ("minor_faults", "major_faults", "page_size_bytes"),
     "interference": ("foreign_load_cores",),
@@ -39,7 +39,7 @@ MOST_EARLIER = 20  # records of a cell, the newest, that a page shows
 # near the median, so a step must also take a quarter longer than the median to be worth a mark.
 FENCE_IQRS = 3.0
 LEAST_EXCESS = 1.25
-FEWEST_STEPS = 12  # below which quartiles say little of a run
+FEWEST_STEPS_OF_A_MEDIAN = 12  # below which quartiles say little of a run
 
 
 def joined(facts: Mapping[str, Scalar]) -> str | None:
@@ -56,7 +56,7 @@ def cell_row(source: str, path: Path, record: Record) -> Row:
         "source": source,
         **columns.row(record),
         "predicted_offloaded_bytes": footprint.total(offloaded) if offloaded else None,
-        **{name: single(parameters.get(name)) for name in PARAMETERS},
+        **{name: single(parameters.get(name)) for name in PARAMETER_COLUMNS},
         "lora_alpha": parameters.get("lora_alpha") if parameters.get("lora_rank") else None,
         "clip_seconds": parameters.get("dataset_clip_seconds"),
         "zero_stage": parameters.get("zero_stage") if scenario.applied == "offload" else None,
@@ -74,7 +74,11 @@ def cell_row(source: str, path: Path, record: Record) -> Row:
         "blas": environment.backend.blas or environment.declared.get("blas"),
         "record": path.as_posix(),
         "worst_result_error": max(errors, default=None),
-        **{name: record.probed(probe, name) for probe, names in PROBED.items() for name in names},
+        **{
+            name: record.probed(probe, name)
+            for probe, names in PROBE_COLUMNS.items()
+            for name in names
+        },
     }
 
 
@@ -99,7 +103,7 @@ def point_rows(record: Record) -> Iterator[Row]:
             "params": point.name,
             **named,
             "processes": 1 + len(point.repeats),
-            "interval": (BETWEEN if point.repeats else WITHIN)
+            "interval": (BETWEEN_PROCESSES if point.repeats else WITHIN)
             if any(point.times.values())
             else None,
             **columns.row(point),
@@ -147,7 +151,7 @@ def faults_per_step(point: Point, page_bytes: float | None) -> dict[str, float |
     """Median page faults of a whole step, in counts and bytes; None for what is no training."""
     row: dict[str, float | None] = {}
     for kind in ("minor", "major"):
-        counts = of_whole_steps(point, f"{kind}_faults")
+        counts = whole_step_column(point, f"{kind}_faults")
         median = statistics.median(counts) if counts else None
         row[f"{kind}_faults_per_step"] = median
         row[f"{kind}_faulted_bytes_per_step"] = (
@@ -156,7 +160,7 @@ def faults_per_step(point: Point, page_bytes: float | None) -> dict[str, float |
     return row
 
 
-def of_whole_steps(point: Point, name: str) -> list[float]:
+def whole_step_column(point: Point, name: str) -> list[float]:
     """A column of each whole step, such as `cpu_s`; fewer where the system did not tell."""
     if point.steps is None:
         return []
@@ -184,7 +188,7 @@ def summary(name: str, processes: Sequence[Series]) -> dict[str, float | int | N
 
 def rates(row: Mapping[str, Any]) -> dict[str, float | None]:
     """Throughputs from the whole step where there is one, else from the synchronised call."""
-    over, whole, split = statistics.over, row["whole_step_median_s"], row["step_median_s"]
+    over, whole, split = statistics.divided, row["whole_step_median_s"], row["step_median_s"]
     seconds = whole or split
     return {
         "flop_per_s": over(row["flops"], seconds),
@@ -251,7 +255,7 @@ def curve_blocks(point: Point) -> Iterator[Block]:
             "step": range(steps),
             **{name: filled(values, steps) for name, values in columns.row(curve).items()},
             "step_s": step_s,
-            "tokens_per_s": [statistics.over(amount or None, time_s) for time_s in step_s],
+            "tokens_per_s": [statistics.divided(amount or None, time_s) for time_s in step_s],
             "unusual": unusual(times) or [None] * steps,
         },
     )
@@ -268,7 +272,7 @@ def unusual(times: Series | None) -> list[bool] | None:
     See `FENCE_IQRS`. The quartiles are of the whole run, so a slow spell shows as long as it is
     less than a quarter of it.
     """
-    if not times or len(times) < FEWEST_STEPS:
+    if not times or len(times) < FEWEST_STEPS_OF_A_MEDIAN:
         return None
     fence = statistics.quantile(times, 0.75) + FENCE_IQRS * statistics.iqr(times)
     limit = max(fence, LEAST_EXCESS * statistics.median(times))

@@ -12,7 +12,7 @@ import pandas as pd
 
 from siliconprof.analyse.equal_work import NO_SPEED_FLAG, flagged
 from siliconprof.analyse.frames import CELL, DEVICE, POINT, Frames, with_flags
-from siliconprof.analyse.throughputs import known
+from siliconprof.analyse.throughputs import nonzero
 from siliconprof.declarations import PRODUCT_INTENSITY, TIMES
 from siliconprof.store.table_files import rows
 
@@ -39,19 +39,19 @@ def lines(frames: Frames, checks: pd.DataFrame) -> pd.DataFrame:
     for name in ("flop_per_s", "bytes_per_s"):
         share = checks[checks["quantity"] == name].set_index(POINT)["of_ceiling"].rename(name)
         beside = beside.join(share, POINT)
-    has = [known(points[f"{stem}_median_s"]) for stem in TIMES]
+    has = [nonzero(points[f"{stem}_median_s"]) for stem in TIMES]
     step_ms = {
         f"step_{end}ms": MS * np.select(has, [points[f"{s}_{part}_s"] for s in TIMES], np.nan)
         for end, part in (("", "median"), ("low_", "low"), ("high_", "high"))
     }
     bound_by_memory = points["flops"] < PRODUCT_INTENSITY * points["bytes"]
-    by_memory = ~known(points["flop_per_s"]) | (known(points["bytes"]) & bound_by_memory)
+    by_memory = ~nonzero(points["flop_per_s"]) | (nonzero(points["bytes"]) & bound_by_memory)
     variant = points["variant"].where(points["trainer"].notna(), "").str.replace(" · ", ", ")
     samples = points["samples_per_step"]
     as_they_are = ["processes", "samples_per_s", "tokens_per_s", "point_disturbed"]
     of_points = points[[*POINT, *as_they_are]].assign(
         operation=(points["how"] + ", " + variant).str.removeprefix(", ").str.removesuffix(", "),
-        batch_size=samples.where(known(samples), points["batch_size"]),
+        batch_size=samples.where(nonzero(samples), points["batch_size"]),
         status=points["point_status"].fillna(points["status"]),
         **step_ms,
         step_n=np.select(has, [points[f"{stem}_n"].astype(float) for stem in TIMES], np.nan),

@@ -28,7 +28,7 @@ import numpy as np
 import pandas as pd
 
 from siliconprof.analyse import step_work, throughputs
-from siliconprof.analyse.throughputs import DEVICE, PLACE, known, of_step, reach_of
+from siliconprof.analyse.throughputs import DEVICE, PLACE, half_width_factor, nonzero, step_number
 from siliconprof.hosts import caches
 from siliconprof.hosts.registry import PEAK_OF_PRECISION
 from siliconprof.stats import line_fit
@@ -37,8 +37,15 @@ from siliconprof.store.table_files import KEY, Row
 
 SHAPE = ("n_layer", "n_embd", "n_head", "head_dim", "d_ff", "seq_len", "vocab_size", "n_parameters")
 LAUNCH_SHARE = "launch_share_smallest"
-SHARE = "fixed_share_smallest"  # fixed part of the step at the smallest batch
-LINE = ("fixed_s", "per_sample_s", SHARE, f"{SHARE}_low", f"{SHARE}_high", "fit_reason")
+FIXED_SHARE = "fixed_share_smallest"  # fixed part of the step at the smallest batch
+LINE = (
+    "fixed_s",
+    "per_sample_s",
+    FIXED_SHARE,
+    f"{FIXED_SHARE}_low",
+    f"{FIXED_SHARE}_high",
+    "fit_reason",
+)
 LEAST_ERROR = 1e-3  # of a step: no interval of a few equal times is as narrow as it looks
 GRID = "transformer_grid"
 ABOUT_SHAPE, ABOUT_BACKEND = "model shape", "backend"
@@ -47,7 +54,7 @@ BATCHES = ("smallest", "largest")
 YES, NO, UNKNOWN = "yes", "no", "unknown"
 INCONCLUSIVE, LAUNCH_BOUND, MEMORY_BOUND = "inconclusive", "launch-bound", "memory-bound"
 VERDICTS = ("both", LAUNCH_BOUND, MEMORY_BOUND, "neither")
-NOT_MEASURED = "no point of it was measured"
+NO_POINT = "no point of it was measured"
 # Without what takes a third of a step, the step would be at most 1.5 times as fast (Amdahl 1967).
 BOUND = 1 / 3
 # Both estimates are low. Operators that each go through memory move up to five times the least
@@ -63,8 +70,8 @@ MOST_RESIDUAL = 0.25  # of a step: such as lie further from the line do not lie 
 def points_of_grids(points: pd.DataFrame, ceilings: pd.DataFrame) -> pd.DataFrame:
     """Those of grids, with `seconds` of a step and the fastest product in their format."""
     points = points[points["module"] == GRID]
-    seconds = of_step(points, "median_s")
-    seconds = seconds.where(points["point_status"].fillna("ok").eq("ok") & known(seconds))
+    seconds = step_number(points, "median_s")
+    seconds = seconds.where(points["point_status"].fillna("ok").eq("ok") & nonzero(seconds))
     points = points.assign(seconds=seconds, format=points["precision"].map(PEAK_OF_PRECISION))
     products = throughputs.ceilings_of(ceilings, "matmul")
     return points.merge(products, "left", [*PLACE, "format"])
@@ -77,7 +84,7 @@ def expected(points: pd.DataFrame) -> pd.DataFrame:
         points: see `points_of_grids`.
     """
     points = points[points["seconds"].notna()]
-    flops = points["flops"].where(known(points["flops"]))
+    flops = points["flops"].where(nonzero(points["flops"]))
     return points.assign(
         actual_s=points["seconds"],
         expected_datasheet_s=flops / points["peak"],
@@ -106,7 +113,7 @@ def lines(points: pd.DataFrame, ceilings: pd.DataFrame) -> pd.DataFrame:
     by = ["cell", "n_parameters", "seq_len"]
     shapes = shapes.sort_values(by, kind="stable", na_position="first", ignore_index=True)
     shapes = judged(shapes)
-    backends = of_backends(shapes).assign(about=ABOUT_BACKEND)
+    backends = verdicts_of_backends(shapes).assign(about=ABOUT_BACKEND)
     backends["cell"] = backends.index
     return pd.concat([shapes, backends], ignore_index=True).sort_values("cell", kind="stable")
 
@@ -119,8 +126,10 @@ def _lines(measured: pd.DataFrame) -> pd.DataFrame:
 
 def _errors(measured: pd.DataFrame) -> pd.Series:
     """Standard errors of steps in seconds."""
-    log = np.log(of_step(measured, "high_s") / of_step(measured, "low_s"))
-    reach = measured["processes"].map({n: reach_of(n) for n in measured["processes"].unique()})
+    log = np.log(step_number(measured, "high_s") / step_number(measured, "low_s"))
+    reach = measured["processes"].map(
+        {n: half_width_factor(n) for n in measured["processes"].unique()}
+    )
     errors = measured["seconds"] * log / 2 / reach
     return errors.fillna(0.0).clip(LEAST_ERROR * measured["seconds"])
 
@@ -136,7 +145,11 @@ def _line(of_shape: pd.DataFrame) -> Row:
         why = f"steps lie {line.residual:.0%} off a straight line over the batch"
         return found | {"fit_reason": why}
     share = line.fixed_share(batches[0])
-    return found | {SHARE: share.value, f"{SHARE}_low": share.low, f"{SHARE}_high": share.high}
+    return found | {
+        FIXED_SHARE: share.value,
+        f"{FIXED_SHARE}_low": share.low,
+        f"{FIXED_SHARE}_high": share.high,
+    }
 
 
 def _launches(points: pd.DataFrame, ceilings: pd.DataFrame) -> pd.DataFrame:
@@ -187,27 +200,29 @@ def _memory(ends: Mapping[str, pd.DataFrame], ceilings: pd.DataFrame) -> pd.Data
 def judged(shapes: pd.DataFrame) -> pd.DataFrame:
     """Shapes with `launch_bound` and `memory_bound`: yes, no, unknown."""
     not_measured = shapes["smallest_batch"].isna()
-    low, high, share = (shapes[name] for name in (f"{SHARE}_low", f"{SHARE}_high", LAUNCH_SHARE))
+    low, high, share = (
+        shapes[name] for name in (f"{FIXED_SHARE}_low", f"{FIXED_SHARE}_high", LAUNCH_SHARE)
+    )
     # of the step, by operators whose bytes do not explain it
     left, left_low = (
         (shapes[name] - shapes["fixed_memory_share_most"]).clip(lower=0)
-        for name in (SHARE, f"{SHARE}_low")
+        for name in (FIXED_SHARE, f"{FIXED_SHARE}_low")
     )
     can_explain = left_low.ge(BOUND) & (LOW_BY * share).ge(left)
     is_bound = low.ge(BOUND) & (share.ge(BOUND) | can_explain)
     is_nothing = share.isna() | share.gt(IMPOSSIBLE)
     of_launches = [not_measured, high.lt(BOUND), is_nothing, share.lt(CLEAR), is_bound]
     most = shapes[[f"memory_share_{end}" for end in BATCHES]].max(axis=1)
-    is_clear = most.lt(CLEAR) & known(shapes["last_level_cache_bytes"])
+    is_clear = most.lt(CLEAR) & nonzero(shapes["last_level_cache_bytes"])
     of_memory = [not_measured, most.between(BOUND, IMPOSSIBLE), is_clear]
     return shapes.assign(
         launch_bound=np.select(of_launches, [UNKNOWN, NO, UNKNOWN, NO, YES], UNKNOWN),
         memory_bound=np.select(of_memory, [UNKNOWN, YES, NO], UNKNOWN),
-        fit_reason=shapes["fit_reason"].mask(not_measured, NOT_MEASURED),
+        fit_reason=shapes["fit_reason"].mask(not_measured, NO_POINT),
     )
 
 
-def of_backends(shapes: pd.DataFrame) -> pd.DataFrame:
+def verdicts_of_backends(shapes: pd.DataFrame) -> pd.DataFrame:
     """What the shapes of each grid, which are `judged`, say of its backend: columns of scaling.csv."""
     key = [*KEY]
     bounds = ["launch_bound", "memory_bound"]

@@ -40,7 +40,7 @@ from siliconprof.analyse.operator_rows import (
     PARTS,
     WAITING,
     part_of,
-    slower,
+    slowdown,
     timed_phases,
 )
 from siliconprof.stats import statistics
@@ -49,12 +49,17 @@ from siliconprof.store.point import Series
 from siliconprof.store.table_files import Row
 
 DRAWS = 200
-WATCHED, BETWEEN = 0, 1  # seeds: of the steps whose operators are timed, and of those between
-ENDS = (0.025, 0.975)
-TIMED = "its operators, timed inside of steps"
-BEYOND = "what phases last beyond their operators"
-WAITS = "what phases last beyond its operators: the device waits, for the host or between them"
-MOSTLY = 0.9  # of a step
+WATCHED, BETWEEN_OPERATORS = (
+    0,
+    1,
+)  # seeds: of the steps whose operators are timed, and of those between
+INTERVAL_QUANTILES = (0.025, 0.975)
+TIMED_INSIDE = "its operators, timed inside of steps"
+BEYOND_OPERATORS = "what phases last beyond their operators"
+DEVICE_WAITS = (
+    "what phases last beyond its operators: the device waits, for the host or between them"
+)
+BUSY_SHARE = 0.9  # of a step
 TELLING = 0.02  # from which it is said that operators outlast their phases
 UNTOLD = "what of it is blocked or waits for a core is not known"
 BLOCKED_BEYOND = "what the measuring thread is blocked beyond the time of other threads on cores"
@@ -69,7 +74,7 @@ class TimeUse(NamedTuple):
     others: float  # mean of the other threads on cores: the kernel counts some of it in ticks
 
 
-class Lost(NamedTuple):
+class BlockedTime(NamedTuple):
     """Seconds of a step in which the measuring thread surely did nothing."""
 
     blocked: np.ndarray  # beyond operators
@@ -77,12 +82,12 @@ class Lost(NamedTuple):
     waiting_inside: np.ndarray  # of operators
 
 
-def of_point(point: Point, device_kind: str = "cpu") -> Iterator[Row]:
+def parts_of_point(point: Point, device_kind: str = "cpu") -> Iterator[Row]:
     """Lines of step_parts.csv: what a step of a training whose operators are timed is made of.
 
-    The parts sum to the medians of the phases, as the lines of operators.csv do; see `slower`.
+    The parts sum to the medians of the phases, as the lines of operators.csv do; see `slowdown`.
     """
-    phases, times = timed_phases(point), slower(point)
+    phases, times = timed_phases(point), slowdown(point)
     if point.operators is None or not phases:
         return
     timed = [operator for operator in point.operators.rows if operator.seconds]
@@ -93,28 +98,38 @@ def of_point(point: Point, device_kind: str = "cpu") -> Iterator[Row]:
     on_gpu, alone_s = device_kind != "cpu", seconds[:, 0].sum()
     beyond = np.zeros(1 + DRAWS)
     for phase, of_steps in phases.items():
-        phase_s, inside = times * medians(of_steps, BETWEEN), of_phase == phase
+        phase_s, inside = times * medians(of_steps, BETWEEN_OPERATORS), of_phase == phase
         if not on_gpu and inside.any():
             seconds[inside] *= np.minimum(phase_s / seconds[inside].sum(axis=0), 1.0)
         beyond += phase_s - seconds[inside].sum(axis=0)
     operators = seconds.sum(axis=0)
     use = None if on_gpu else time_use(point)
-    lost = apart(beyond, operators, use) if use else Lost(*[np.zeros_like(beyond)] * 3)
+    lost = (
+        blocked_and_waiting(beyond, operators, use)
+        if use
+        else BlockedTime(*[np.zeros_like(beyond)] * 3)
+    )
     at_work = 1 - lost.waiting_inside / operators
     values = {part: at_work * seconds[own == part].sum(axis=0) for part in PARTS if part in own}
     values[BLOCKED] = lost.blocked
     values[WAITING] = lost.waiting + lost.waiting_inside
     values[FRAMEWORK] = beyond - lost.blocked - lost.waiting
     of_rest = (
-        _how_on_gpu(point, operators[0]) if on_gpu else BEYOND if use else f"{BEYOND}; {UNTOLD}"
+        _how_on_gpu(point, operators[0])
+        if on_gpu
+        else BEYOND_OPERATORS
+        if use
+        else f"{BEYOND_OPERATORS}; {UNTOLD}"
     )
     hows = {FRAMEWORK: of_rest, BLOCKED: BLOCKED_BEYOND, WAITING: WAITS_FOR_CORE}
     longer = alone_s / operators[0] - 1
-    of_operators = f"{TIMED}, one by one {longer:.0%} longer" if longer > TELLING else TIMED
+    of_operators = (
+        f"{TIMED_INSIDE}, one by one {longer:.0%} longer" if longer > TELLING else TIMED_INSIDE
+    )
     for part in PARTS:
         if part in own or part == FRAMEWORK or (part in values and values[part][0] > 0):
             middle, *drawn = values[part]
-            low, high = np.quantile(drawn, ENDS)
+            low, high = np.quantile(drawn, INTERVAL_QUANTILES)
             yield {
                 "part": part,
                 "seconds": middle,
@@ -137,18 +152,18 @@ def time_use(point: Point) -> TimeUse | None:
     """Of the measuring thread and the others; None where the system does not tell."""
     walls = point.series("whole_step_s")
     used = [
-        record_rows.of_whole_steps(point, name)
+        record_rows.whole_step_column(point, name)
         for name in ("cpu_s", "waiting_s", "all_threads_cpu_s")
     ]
     if not walls or any(len(values) != len(walls) for values in used):
         return None
     cpu, waiting, all_threads = map(np.array, used)
-    blocked = np.maximum(medians(np.array(walls) - cpu - waiting, BETWEEN), 0.0)
+    blocked = np.maximum(medians(np.array(walls) - cpu - waiting, BETWEEN_OPERATORS), 0.0)
     others = max(float(np.mean(all_threads - cpu)), 0.0)
-    return TimeUse(blocked, medians(waiting, BETWEEN), others)
+    return TimeUse(blocked, medians(waiting, BETWEEN_OPERATORS), others)
 
 
-def apart(beyond: np.ndarray, operators: np.ndarray, use: TimeUse) -> Lost:
+def blocked_and_waiting(beyond: np.ndarray, operators: np.ndarray, use: TimeUse) -> BlockedTime:
     """What of a step is surely blocked, and waiting for a core; see this module.
 
     Args:
@@ -160,15 +175,15 @@ def apart(beyond: np.ndarray, operators: np.ndarray, use: TimeUse) -> Lost:
     for_others = np.minimum(use.blocked, use.others)
     waiting = np.clip(use.waiting - for_others, 0.0, room - blocked + operators)
     of_beyond = np.minimum(waiting, room - blocked)
-    return Lost(blocked, of_beyond, waiting - of_beyond)
+    return BlockedTime(blocked, of_beyond, waiting - of_beyond)
 
 
 def _how_on_gpu(point: Point, operators_s: float) -> str:
     """What the rest of a GPU's step is, and whether the host bounds the step, where that is known."""
     dispatch_s, steps_s = point.series("dispatch_s"), point.series("whole_step_s")
     if not dispatch_s:
-        return WAITS
+        return DEVICE_WAITS
     taken_s, step_s = statistics.median(dispatch_s), statistics.median(steps_s)
-    mostly_s = MOSTLY * step_s
+    mostly_s = BUSY_SHARE * step_s
     bound = "; launch-bound" if operators_s < mostly_s <= taken_s else ""
-    return f"{WAITS}; the host hands a step over in {1e3 * taken_s:.3g} of {1e3 * step_s:.3g} ms{bound}"
+    return f"{DEVICE_WAITS}; the host hands a step over in {1e3 * taken_s:.3g} of {1e3 * step_s:.3g} ms{bound}"

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection
 import numpy as np
 import pandas as pd
 
-from siliconprof import words
+from siliconprof import formatting
 from siliconprof.declarations import PRODUCT_INTENSITY, workload_of
 from siliconprof.hosts import caches
 from siliconprof.hosts.datasheet import DataSheets, Figure
@@ -37,23 +37,23 @@ FLOP, BYTE = "FLOP/s", "byte/s"
 IN_CACHE = "its data fit the last-level cache, so memory is no limit to it"
 
 
-def of_step(points: pd.DataFrame, part: str) -> pd.Series:
+def step_number(points: pd.DataFrame, part: str) -> pd.Series:
     """A number of the whole step's time, such as `median_s`, else of the split one's."""
-    is_whole = known(points["whole_step_median_s"])
+    is_whole = nonzero(points["whole_step_median_s"])
     return points[f"whole_step_{part}"].where(is_whole, points[f"step_{part}"])
 
 
-def known(values: pd.Series) -> pd.Series:
+def nonzero(values: pd.Series) -> pd.Series:
     """Which are numbers, and not 0."""
     return values.notna() & values.ne(0)
 
 
-def reach_of(processes: float) -> float:
+def half_width_factor(processes: float) -> float:
     """Standard errors from the middle of a 95 % interval to its end."""
     return inference.student_quantile((1 + inference.CONFIDENCE) / 2, processes - 1 or MANY)
 
 
-def of_sheets(frame: pd.DataFrame, figure: Callable[[Row], Figure], *by: str) -> pd.DataFrame:
+def with_datasheet(frame: pd.DataFrame, figure: Callable[[Row], Figure], *by: str) -> pd.DataFrame:
     """With `datasheet_value`, `_source`, `_note` and `_reason`: what a sheet has of a row.
 
     Args:
@@ -96,12 +96,12 @@ def check(points: pd.DataFrame, lines: pd.DataFrame, sheets: DataSheets) -> pd.D
         points: of `Frames`.
         lines: of ceilings.csv.
     """
-    names = [name for name in columns.own("checks") if name in points]
+    names = [name for name in columns.declared_columns("checks") if name in points]
     names += ["flops", "bytes", "cache_bytes", *USED, "order"]
     used = pd.DataFrame(map(_used, table_files.rows(points)), points.index, USED)
     points = points.assign(order=range(len(points))).join(used.astype({"whole_bytes": float}))
     rows = points.melt(names, RATES, "quantity", "value")
-    rows = rows[known(rows["value"])]
+    rows = rows[nonzero(rows["value"])]
     pairs = zip(rows["quantity"].str.removeprefix("burst_"), rows["yields"], strict=True)
     rows = rows[np.array([name in of for name, of in pairs], dtype=bool)]
     in_bytes = rows["quantity"] == "bytes_per_s"
@@ -157,12 +157,12 @@ def _against_products(rows: pd.DataFrame, lines: pd.DataFrame, sheets: DataSheet
     own = formats.assign(format=formats["precision"].map(PEAK_OF_PRECISION))
     is_mixed = own["format"] != own["precision"]
     formats = pd.concat([own, own[is_mixed].assign(format="fp32")])
-    formats = of_sheets(formats, lambda row: sheets.peak(row, row["format"]), "format")
+    formats = with_datasheet(formats, lambda row: sheets.peak(row, row["format"]), "format")
     formats = formats.drop(columns="format").sort_values(
         "datasheet_value", ascending=False, na_position="first", kind="stable"
     )
     rows = rows.merge(formats.drop_duplicates(on), "left", on)
-    limited = known(rows["bytes"]) & (rows["flops"] < PRODUCT_INTENSITY * rows["bytes"])
+    limited = nonzero(rows["bytes"]) & (rows["flops"] < PRODUCT_INTENSITY * rows["bytes"])
     rows.loc[limited, ["ceiling", "ceiling_how", "ceiling_format"]] = np.nan
     reasons = {True: "memory limits it, and no product does", False: "no product was measured"}
     return rows.assign(ceiling_reason=limited.map(reasons))
@@ -172,10 +172,10 @@ def _against_memory(rows: pd.DataFrame, lines: pd.DataFrame, sheets: DataSheets)
     """With the bandwidth of memory, and the bytes per second that it must have delivered at least."""
     # Of what an operation goes through, a cache of C bytes can hold C at most; the rest came from
     # memory. Where the cache's size is unknown the largest one that we know is assumed.
-    rows = of_sheets(rows.merge(bandwidths(lines), "left", DEVICE), sheets.bandwidth)
+    rows = with_datasheet(rows.merge(bandwidths(lines), "left", DEVICE), sheets.bandwidth)
     cached = rows["cache_bytes"].fillna(caches.beyond_bytes(None) / 2)
     moved = rows["bytes"].astype(float)  # by one call
-    whole = rows["whole_bytes"].where(known(rows["whole_bytes"]), moved)
+    whole = rows["whole_bytes"].where(nonzero(rows["whole_bytes"]), moved)
     distinct = np.minimum(whole, moved)
     cold = (2 * cached).where(rows["is_cold"].astype(bool), 0.0)
     rows["traversed"] = np.maximum(np.maximum(rows["whole_bytes"].fillna(0.0), distinct), cold)
@@ -196,11 +196,14 @@ def _reason(row: Row) -> str | None:
     if row["verdict"] == OK:
         return None
     burst = " in a burst" if row["quantity"].startswith("burst") else ""
-    start = f"{row['how'] or 'a point'}: {words.scaled(row['value'], row['unit'])}{burst} is"
+    start = f"{row['how'] or 'a point'}: {formatting.scaled(row['value'], row['unit'])}{burst} is"
     if row["verdict"] == ABOVE_PEAK:
-        peak, source = words.scaled(row["datasheet_value"], row["unit"]), row["datasheet_source"]
+        peak, source = (
+            formatting.scaled(row["datasheet_value"], row["unit"]),
+            row["datasheet_source"],
+        )
         return f"{start} {row['of_datasheet']:.3g} times the data sheet's {peak} ({source})"
-    ceiling = words.scaled(row["ceiling"], row["unit"])
+    ceiling = formatting.scaled(row["ceiling"], row["unit"])
     return (
         f"{start} {row['of_ceiling']:.3g} times our own ceiling of {ceiling} ({row['ceiling_how']})"
     )

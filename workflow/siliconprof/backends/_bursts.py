@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 LASTS_S = 2e-3  # of the longer burst, at least
-MOST = 4096  # calls in it
+MOST_IN_A_BURST = 4096  # calls in it
 
 
 def seconds_each(burst: Callable[[int], float]) -> float:
@@ -19,6 +19,6 @@ def seconds_each(burst: Callable[[int], float]) -> float:
     calls, shorter_s = 1, burst(1)
     while True:
         longer_s = burst(2 * calls)
-        if longer_s >= LASTS_S or 2 * calls >= MOST:
+        if longer_s >= LASTS_S or 2 * calls >= MOST_IN_A_BURST:
             return (longer_s - shorter_s) / calls
         calls, shorter_s = 2 * calls, longer_s

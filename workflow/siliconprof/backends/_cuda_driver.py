@@ -9,8 +9,8 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Mapping
 
-LIBRARY = "libcuda.so.1"  # its soname, part of the driver
-NAME = b"siliconprof_empty"
+DRIVER_LIBRARY = "libcuda.so.1"  # its soname, part of the driver
+KERNEL_NAME = b"siliconprof_empty"
 # Every later GPU runs PTX of an earlier target (PTX ISA, section 11.1, `.target`).
 PTX = b""".version 7.0
 .target sm_50
@@ -55,20 +55,20 @@ def _require(cuda: ctypes.CDLL, call: str, code: int) -> None:
 def initialises() -> bool:
     """Whether this process can use the driver; one forked from a process that does cannot."""
     try:
-        return not ctypes.CDLL(LIBRARY).cuInit(0)
+        return not ctypes.CDLL(DRIVER_LIBRARY).cuInit(0)
     except OSError:  # no driver: whatever needs it says so
         return True
 
 
 def empty_kernel(stream: int) -> Callable[[], None]:
     """A launcher of a loaded kernel that does nothing, on a stream; both may raise `CudaError`."""
-    cuda = ctypes.CDLL(LIBRARY)
+    cuda = ctypes.CDLL(DRIVER_LIBRARY)
     context, module, function = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
     _require(cuda, "cuCtxGetCurrent", cuda.cuCtxGetCurrent(ctypes.byref(context)))
     if not context:
         raise CudaError("no CUDA context is current in this thread")
     _require(cuda, "cuModuleLoadData", cuda.cuModuleLoadData(ctypes.byref(module), PTX))
-    found = cuda.cuModuleGetFunction(ctypes.byref(function), module, NAME)
+    found = cuda.cuModuleGetFunction(ctypes.byref(function), module, KERNEL_NAME)
     _require(cuda, "cuModuleGetFunction", found)
     enqueue, one, none = cuda.cuLaunchKernel, ctypes.c_uint(1), ctypes.c_void_p()
     # Grid, block, bytes of shared memory, stream, parameters, extra: made once, not in each launch.

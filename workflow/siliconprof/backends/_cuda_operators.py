@@ -22,12 +22,12 @@ from siliconprof.stats import statistics
 AHEAD = 100
 SLEEP_S = 5e-3  # the first sleep; longer ones follow where the host takes longer
 LONGEST_SLEEP_S = 0.2
-MARGIN = 1.5  # a sleep, over what the host took to dispatch the last operators
+LEAD_MARGIN = 1.5  # a sleep, over what the host took to dispatch the last operators
 CYCLES_PER_S = 3e9  # of the fastest clock; where one is slower, or idle, a sleep only lasts longer
-EMPTY = 20  # pairs of events with nothing between them
+EMPTY_LAUNCHES = 20  # pairs of events with nothing between them
 
 
-class Timed(NamedTuple):
+class TimedOperator(NamedTuple):
     """An operator and the events around it."""
 
     kind: str
@@ -38,7 +38,7 @@ class Timed(NamedTuple):
 @contextmanager
 def timed(cuda: Any) -> Iterator[list[tuple[str, float]]]:
     found: list[tuple[str, float]] = []
-    seen: list[Timed] = []
+    seen: list[TimedOperator] = []
     lead = _Lead(cuda)
 
     def pair() -> tuple[Any, Any]:
@@ -50,11 +50,11 @@ def timed(cuda: Any) -> Iterator[list[tuple[str, float]]]:
         start.record()
         result = operator(*args, **kwargs)
         end.record()
-        seen.append(Timed(operator.name(), start, end))
+        seen.append(TimedOperator(operator.name(), start, end))
         return result
 
     lead.sleep()
-    empty = [pair() for _ in range(EMPTY)]
+    empty = [pair() for _ in range(EMPTY_LAUNCHES)]
     for start, end in empty:
         start.record()
         end.record()
@@ -89,7 +89,7 @@ class _Lead:
             self._lengthen(2 * spent_s)
             self.sleep()
         elif self.dispatched >= AHEAD:
-            self._lengthen(MARGIN * spent_s)
+            self._lengthen(LEAD_MARGIN * spent_s)
             if self.first.query():  # it is less than `AHEAD` behind
                 self.sleep()
             else:

@@ -20,11 +20,16 @@ from siliconprof.backends._step import Operator
 from siliconprof.backends.base import Unsupported
 from siliconprof.errors import in_one_line
 
-FORWARD, BACKWARD, OTHER, OPTIMIZER = "forward_s", "backward_s", "other_s", "optimizer_s"
+FORWARD, BACKWARD, OTHER_PHASE, OPTIMIZER_PHASE = (
+    "forward_s",
+    "backward_s",
+    "other_s",
+    "optimizer_s",
+)
 # They compute nothing and copy nothing.
 VIEWS = ("Broadcast", "Transpose", "Squeeze", "ExpandDims", "Unflatten", "AsStrided")
 # Primitives that are called like their function, but for upper case and underscores.
-PLAIN = (
+PLAIN_PRIMITIVES = (
     *("Abs", "Add", "Cos", "Cosh", "Divide", "Equal", "Erf", "Exp", "Greater", "GreaterEqual"),
     *("Less", "LessEqual", "Log", "LogAddExp", "LogicalAnd", "LogicalNot", "LogicalOr", "Matmul"),
     *("Maximum", "Minimum", "Multiply", "Negative", "NotEqual", "Power", "Select", "Sigmoid"),
@@ -35,7 +40,7 @@ SUM, REPLACES = 2, 4  # Scatter::ReduceType, of the sum and of none
 
 
 class StepGraph:
-    """The graph of a stepper's whole step; `Unknown` where MLX does not tell it."""
+    """The graph of a stepper's whole step; `UnknownPrimitive` where MLX does not tell it."""
 
     def __init__(self, stepper: Any, arrays: Any) -> None:
         from mlx.utils import tree_flatten, tree_unflatten
@@ -59,7 +64,9 @@ class StepGraph:
             with _loss_spelled_out(mx):
                 mx.export_function(events.append, whole, *values)
         except ValueError as error:  # of what is computed again in the backward pass, for one
-            raise Unknown(f"MLX does not tell the step's graph: {in_one_line(error)}") from None
+            raise UnknownPrimitive(
+                f"MLX does not tell the step's graph: {in_one_line(error)}"
+            ) from None
         finally:
             mx.random.seed((high << 32) + low)  # tracing has drawn no random numbers
             stepper.optimizer.state = state
@@ -71,7 +78,11 @@ class StepGraph:
         clipped = 1 + len(tree_flatten(parameters))
         left = 2 * clipped - 1
         self._wanted = outputs[left:]
-        ends = {FORWARD: outputs[:1], BACKWARD: outputs[1:clipped], OTHER: outputs[clipped:left]}
+        ends = {
+            FORWARD: outputs[:1],
+            BACKWARD: outputs[1:clipped],
+            OTHER_PHASE: outputs[clipped:left],
+        }
         told = [event for event in events if event["type"] == "primitive"]
         repeats = {e["outputs"][0][0]: e["inputs"][0] for e in told if e["name"] == "Broadcast"}
         self.primitives = [
@@ -107,7 +118,9 @@ class StepGraph:
             times.append(burst_s.get(asked, 0.0) if self._in_bursts else perf_counter() - start)
             for (name, shape, dtype), array in zip(primitive.outputs, made, strict=True):
                 if array.shape != shape or array.dtype != dtype:
-                    raise Unknown(f"{primitive.name} gives {array.dtype}{list(array.shape)} here")
+                    raise UnknownPrimitive(
+                        f"{primitive.name} gives {array.dtype}{list(array.shape)} here"
+                    )
                 if name in last or name in kept:
                     known[name] = array
         results = zip(self._results, (known[name] for name in self._wanted), strict=True)
@@ -152,7 +165,7 @@ class StepGraph:
         return None
 
 
-def of(mx: Any, launch: Callable[[], Any]) -> list[Operator]:
+def operators_of_call(mx: Any, launch: Callable[[], Any]) -> list[Operator]:
     """The operators of a call that returns arrays not evaluated yet; `Unsupported` where unknown."""
     from mlx.utils import tree_flatten
 
@@ -195,7 +208,7 @@ class Primitive(NamedTuple):
     operator: Operator
 
 
-class Unknown(Exception):
+class UnknownPrimitive(Exception):
     """A primitive that cannot be called from Python, or was called otherwise; it is named."""
 
 
@@ -211,7 +224,7 @@ def _phases(told: Sequence[Mapping[str, Any]], ends: Mapping[str, Sequence[str]]
                 phases[index] = phase
                 inputs = (name for name, *_ in told[index]["inputs"])
                 needed += [maker[name] for name in inputs if name in maker]
-    return [phases.get(index, OPTIMIZER) for index in range(len(told))]
+    return [phases.get(index, OPTIMIZER_PHASE) for index in range(len(told))]
 
 
 def _primitive(event: Mapping[str, Any], phase: str, repeats: Mapping[str, Any]) -> Primitive:
@@ -246,10 +259,10 @@ def _flops(name: str, shapes: Sequence[Sequence[int]], result: Sequence[int]) ->
 
 
 def call(mx: Any, primitive: Primitive, inputs: Sequence[Any]) -> list[Any]:
-    """The results of a primitive, not evaluated; `Unknown` where Python cannot call it."""
+    """The results of a primitive, not evaluated; `UnknownPrimitive` where Python cannot call it."""
     name, own = primitive.name, primitive.arguments
     _, shape, dtype = primitive.outputs[0]
-    if name in PLAIN:
+    if name in PLAIN_PRIMITIVES:
         words = "".join(f"_{c.lower()}" if c.isupper() else c for c in name)[1:]
         renamed = {"log_add_exp": "logaddexp", "select": "where"}
         return [getattr(mx, renamed.get(words, words))(*inputs)]
@@ -323,7 +336,9 @@ def call(mx: Any, primitive: Primitive, inputs: Sequence[Any]) -> list[Any]:
         case "Sqrt":
             made = mx.rsqrt(x) if own[0] else mx.sqrt(x)
         case _:
-            raise Unknown(f"{name}({', '.join(map(str, own))}) cannot be called from Python")
+            raise UnknownPrimitive(
+                f"{name}({', '.join(map(str, own))}) cannot be called from Python"
+            )
     return [made]
 
 
@@ -343,7 +358,7 @@ def _rope(mx: Any, own: Sequence[Any], inputs: Sequence[Any]) -> Any:
         )
 
     if len(inputs) > 2:
-        raise Unknown("RoPE with frequencies of its own cannot be called from Python")
+        raise UnknownPrimitive("RoPE with frequencies of its own cannot be called from Python")
     return rotated(inputs[0]) if forward else mx.vjp(rotated, [inputs[0]], [inputs[0]])[1][0]
 
 

@@ -131,7 +131,7 @@ class MlxStepper(Stepper):
                 self._graph = _mlx_operators.StepGraph(self, arrays)
                 found += self._graph.operators
                 made, _ = self._graph.run(self, arrays)
-            except _mlx_operators.Unknown as error:
+            except _mlx_operators.UnknownPrimitive as error:
                 self.backend.untimed = str(error)
                 return self._step(arrays, clock)
             loss = self._step(arrays, clock)
@@ -237,7 +237,7 @@ class MlxStepper(Stepper):
             self.optimizer.init(self.parameters)  # keeps what there is
         self.model.update(self.parameters)  # frees the weights that it had
         mx.eval(self.parameters, self.optimizer.state)
-        self.steps = int(metadata[_saved.STEPS])
+        self.steps = int(metadata[_saved.STEPS_KEY])
 
     def forward_only(self, batch: Any) -> Callable[[], None]:
         """Building the graph of the forward pass is in it."""

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from siliconprof.errors import UserError, in_one_line
 
-MOMENTS = ("exp_avg", "exp_avg_sq")  # torch's names; MLX calls them m and v
-STEPS = "siliconprof.steps"
+MOMENT_NAMES = ("exp_avg", "exp_avg_sq")  # torch's names; MLX calls them m and v
+STEPS_KEY = "siliconprof.steps"
 UPDATES = "siliconprof.updates"  # of the weights: fewer than steps where a scaler skipped some
 SCALER = "siliconprof.scaler"  # of torch's gradient scaler, as JSON
 
@@ -24,7 +24,7 @@ def moment(name: str, kind: str) -> str:
 
 def metadata(steps: int, updates: int, scaler: str | None = None) -> dict[str, str]:
     """A file's metadata: the number of steps and updates, the scaler's state."""
-    own = {STEPS: str(steps), UPDATES: str(updates)}
+    own = {STEPS_KEY: str(steps), UPDATES: str(updates)}
     return {**own, **({SCALER: scaler} if scaler else {})}
 
 

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar
 
-from siliconprof.backends import _alone, _streams, _torch_alone, _torch_operators
+from siliconprof.backends import _isolated, _streams, _torch_isolated, _torch_operators
 from siliconprof.backends._step import Operator, Stepper
 from siliconprof.backends._torch_stepper import ADAMW, TorchStepper
-from siliconprof.backends.base import SAMPLED, Backend
+from siliconprof.backends.base import SAMPLED_VALUES, Backend
 from siliconprof.store.cell import PRECISIONS
 
 SDP_KERNELS = {
@@ -120,7 +120,7 @@ class TorchBackend(Backend):
 
     def sampled(self, array: Any) -> Any:
         flat = array.detach().reshape(-1)
-        return flat[:: -(-flat.numel() // SAMPLED) or 1].float().cpu().numpy().copy()
+        return flat[:: -(-flat.numel() // SAMPLED_VALUES) or 1].float().cpu().numpy().copy()
 
     def repeated_normal(self, count: int) -> Any:
         return self.normal_block.repeat(-(-count // _streams.DRAWN))[:count]
@@ -173,16 +173,16 @@ class TorchBackend(Backend):
         """What a dispatch mode sees, views left out."""
         return _torch_operators.described(clock, self.device.type)
 
-    def calls(self, workload: Any, batch: Any, clock: Any) -> list[_alone.Call]:
+    def calls(self, workload: Any, batch: Any, clock: Any) -> list[_isolated.Call]:
         """By a step on fake tensors, on a CPU."""
-        return _torch_alone.calls(self, workload, batch, clock)
+        return _torch_isolated.calls(self, workload, batch, clock)
 
     def launches_of(self, step: Callable[[], Any]) -> int | None:
         place = self.device.type
         return None if place == "cpu" else _torch_operators.launched(step, place)
 
     def operators_of(self, launch: Callable[[], Any]) -> list[Operator]:
-        return _torch_operators.of(launch, self.device.type)
+        return _torch_operators.operators_of_call(launch, self.device.type)
 
     def counted_flops(self, operators: Iterable[tuple[str, int | None, int]]) -> int | None:
         """By `torch.utils.flop_counter`, which knows no LSTM.

@@ -31,7 +31,7 @@ LSTM: Mapping[str, tuple[int, int, int]] = {
     "aten::lstm_mps_backward": (5, 8, 8),
 }
 OUTSIDE = "outside the model"  # the role of an operator of a pass that no module calls for
-OPTIMIZER = "optimizer"
+OPTIMIZER_ROLE = "optimizer"
 COPIED_AT_MOST_BYTES = 2**28  # of an operator's operands
 
 
@@ -54,11 +54,11 @@ def described(clock: Any, place: str) -> Iterator[list[Operator]]:
         roles.leave()
     for index, n_edges in enumerate(edges):
         phase = clock.phase_at(n_edges)
-        role = OPTIMIZER if phase == "optimizer_s" else found[index].role
+        role = OPTIMIZER_ROLE if phase == "optimizer_s" else found[index].role
         found[index] = found[index]._replace(phase=phase, role=role)
 
 
-def of(launch: Callable[[], Any], place: str) -> list[Operator]:
+def operators_of_call(launch: Callable[[], Any], place: str) -> list[Operator]:
     """The operators of a call that is no training step."""
     found: list[Operator] = []
 

@@ -128,7 +128,7 @@ class TorchStepper(Stepper):
             state = self.optimizer.state.get(weight)
             if state:
                 updates = int(state["step"])
-                tensors |= {_saved.moment(name, kind): state[kind] for kind in _saved.MOMENTS}
+                tensors |= {_saved.moment(name, kind): state[kind] for kind in _saved.MOMENT_NAMES}
         scaler = json.dumps(self.scaler.state_dict()) if self.scaling else None
         metadata = _saved.metadata(self.steps, updates, scaler)
         save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path, metadata)
@@ -144,19 +144,21 @@ class TorchStepper(Stepper):
             for index, (name, weight) in enumerate(self.trained.items()):
                 weight.copy_(tensors[name])
                 if updates:
-                    moments = {kind: tensors[_saved.moment(name, kind)] for kind in _saved.MOMENTS}
+                    moments = {
+                        kind: tensors[_saved.moment(name, kind)] for kind in _saved.MOMENT_NAMES
+                    }
                     state[index] = {"step": torch.tensor(float(updates)), **moments}
         groups = self.optimizer.state_dict()["param_groups"]
         self.optimizer.load_state_dict({"state": state, "param_groups": groups})
         if self.scaling:
             self.scaler.load_state_dict(json.loads(metadata[_saved.SCALER]))
-        self.steps = int(metadata[_saved.STEPS])
+        self.steps = int(metadata[_saved.STEPS_KEY])
 
     def weights(self) -> Mapping[str, Any]:
         return self.trained
 
     def standing(self) -> list[Any]:
-        return standing(self.model, self.optimizer)
+        return persistent_tensors(self.model, self.optimizer)
 
     def dtypes(self, batch: Any) -> dict[str, Any]:
         return observed_dtypes(self.model, self.forward_only(batch))
@@ -190,7 +192,7 @@ def updates(optimizer: Any) -> int:
     return int(state["step"]) if state else 0
 
 
-def standing(model: Any, optimizer: Any) -> list[Any]:
+def persistent_tensors(model: Any, optimizer: Any) -> list[Any]:
     """A training's tensors between two steps: weights, buffers, the optimizer's state."""
     state = [value for values in optimizer.state.values() for value in values.values()]
     tensors = [value for value in state if hasattr(value, "untyped_storage")]

@@ -23,7 +23,7 @@ from siliconprof.memory.footprint import MemoryProfile
 # measured with unit-variance inputs: root mean square error over root mean square result. Bands
 # lie between the formats' unit round-offs (2^-24, 2^-11, 2^-11, 2^-9), fp16 and tf32 share one.
 ERROR_BANDS = (("fp32", 0.0, 1e-5), ("tf32-or-fp16", 1e-5, 8e-4), ("bf16", 8e-4, 2e-2))
-SAMPLED = 2**16  # values that `sampled` takes
+SAMPLED_VALUES = 2**16  # values that `sampled` takes
 # What NVIDIA's GPUs compute in from compute capability 8.0 on: CUDA programming guide, appendix on it.
 SINCE_AMPERE = ("bf16", "tf32")
 
@@ -315,7 +315,7 @@ class Backend:
         return self.normal((DRAWN,), 0)
 
     def sampled(self, array: Any) -> Any:
-        """Up to `SAMPLED` values of an array, evenly spread, as a numpy array of float32."""
+        """Up to `SAMPLED_VALUES` values of an array, evenly spread, as a numpy array of float32."""
         raise NotImplementedError
 
     def repeated_normal(self, count: int) -> Any:

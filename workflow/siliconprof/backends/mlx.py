@@ -13,11 +13,11 @@ from contextlib import AbstractContextManager, contextmanager
 from importlib import metadata
 from typing import Any
 
-from siliconprof.backends import _alone, _cuda_driver, _metal, _mlx_alone, _mlx_operators
+from siliconprof.backends import _cuda_driver, _isolated, _metal, _mlx_isolated, _mlx_operators
 from siliconprof.backends._mlx_stepper import MlxStepper
 from siliconprof.backends._step import Operator, Stepper
 from siliconprof.backends._streams import DRAWN, Stream, Transfer, mlx_stream, mlx_transfer
-from siliconprof.backends.base import SAMPLED, Backend, Unsupported
+from siliconprof.backends.base import SAMPLED_VALUES, Backend, Unsupported
 from siliconprof.hosts import blas
 from siliconprof.memory.footprint import MemoryProfile
 from siliconprof.store.cell import PRECISIONS
@@ -177,7 +177,7 @@ class Plugin(Backend):
             "device_name": info.get("device_name"),
             "wired_limit_bytes": self.wired_limit_bytes,
             "enable_tf32": os.environ.get("MLX_ENABLE_TF32"),
-            **(blas.of_mlx() if self.device.type == self.mx.cpu else {"blas": None}),
+            **(blas.blas_of_mlx() if self.device.type == self.mx.cpu else {"blas": None}),
             "amp_method": "manual: fp32 master weights, bf16 compute, fp32 loss"
             if self.precision == "amp-bf16"
             else None,
@@ -193,11 +193,11 @@ class Plugin(Backend):
         return self._watch(False)
 
     def operators_of(self, launch: Callable[[], Any]) -> list[Operator]:
-        return _mlx_operators.of(self.mx, launch)
+        return _mlx_operators.operators_of_call(self.mx, launch)
 
-    def calls(self, workload: Any, batch: Any, clock: Any) -> list[_alone.Call]:
+    def calls(self, workload: Any, batch: Any, clock: Any) -> list[_isolated.Call]:
         """By the step's graph, of which nothing is evaluated."""
-        return _mlx_alone.calls(self, workload, batch)
+        return _mlx_isolated.calls(self, workload, batch)
 
     def launches_of(self, step: Callable[[], Any]) -> int | None:
         """The primitives of its graph on that GPU; None where one of them is unknown."""
@@ -321,7 +321,7 @@ class Plugin(Backend):
         import numpy as np
 
         flat = array.reshape(-1)
-        return np.array(flat[:: -(-flat.size // SAMPLED) or 1].astype(self.mx.float32))
+        return np.array(flat[:: -(-flat.size // SAMPLED_VALUES) or 1].astype(self.mx.float32))
 
     def repeated_normal(self, count: int) -> Any:
         value = self.mx.tile(self.normal_block, -(-count // DRAWN))[:count]

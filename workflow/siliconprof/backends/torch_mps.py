@@ -19,7 +19,7 @@ COUNTS_SINCE = (2, 13)  # of torch, whose allocator on MPS counts a peak from th
 # torch's limit counts whole heaps, used or not: one of each kind may be empty but for one array.
 # kXLargeHeap, kLargeHeap and kSmallHeap of aten/src/ATen/mps/MPSAllocator.h.
 HEAPS_BYTES = 2**30 + 2**25 + 2**23
-EMPTY_KERNEL = "kernel void siliconprof_empty(device float* x) {}"
+EMPTY_KERNEL_SOURCE = "kernel void siliconprof_empty(device float* x) {}"
 
 
 class Plugin(TorchBackend):
@@ -149,7 +149,7 @@ class Plugin(TorchBackend):
     def empty_kernel(self) -> tuple[Callable[[], Any] | None, str]:
         """Looking a kernel up by its name makes its pipeline."""
         try:
-            library = self.torch.mps.compile_shader(EMPTY_KERNEL)
+            library = self.torch.mps.compile_shader(EMPTY_KERNEL_SOURCE)
         except Exception as error:
             return None, f"torch could not compile an empty Metal kernel: {error}"
         one = self.from_host([0.0])

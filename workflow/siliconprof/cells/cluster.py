@@ -13,7 +13,7 @@ from typing import Any
 
 from siliconprof.errors import UserError, nearest
 
-HOW = "snakemake --workflow-profile profiles/slurm report"
+CLUSTER_COMMAND = "snakemake --workflow-profile profiles/slurm report"
 RESERVED = "auto"  # results/hosts/auto.json is no host
 ANY_CPU = "cpu"
 GENERIC = re.compile(r"[cg]pu-[a-z0-9-]+")  # ids without an entry, see `registry.generic_id`

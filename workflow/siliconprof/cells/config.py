@@ -21,7 +21,7 @@ from siliconprof.datasets import dataset_spec
 from siliconprof.errors import UserError, nearest
 from siliconprof.store import model
 from siliconprof.store.experiment import AnyWorkload, Experiment, Workload
-from siliconprof.store.names import alike
+from siliconprof.store.names import case_collision
 from siliconprof.store.validation import control_characters, load_yaml, one_line
 
 DEFAULT = "config/config.yaml"
@@ -57,7 +57,9 @@ def with_types(value: Any, given: Any) -> Any:
     return value
 
 
-def of(configfile: Sequence[str], is_alone: bool, more: Sequence[str]) -> dict[str, Any]:
+def resolved_experiment(
+    configfile: Sequence[str], is_alone: bool, more: Sequence[str]
+) -> dict[str, Any]:
     """The resolved experiment that a command is told as Snakemake is.
 
     Args:
@@ -104,7 +106,7 @@ def check(config: Mapping[str, Any]) -> list[str]:
         mistakes += [
             f"{section}.{name}: differs from '{other}' in case alone, and not every file system keeps "
             "them apart; choose another name"
-            for other, name in alike(names)
+            for other, name in case_collision(names)
         ]
     for name, entry in _mapping(config.get("datasets")).items():
         if isinstance(entry, Mapping):
@@ -154,7 +156,7 @@ def _workload_problems(
     plugin = plugins.load("workloads", module)
     mistakes = model.problems(entry_model(module), entry, f"{where}.")
     if not mistakes:
-        entry = model.made(entry_model(module), entry).model_dump(exclude_unset=True)
+        entry = model.validated(entry_model(module), entry).model_dump(exclude_unset=True)
     inherited = {"scenarios": config.get("scenarios", ["auto"])}
     if plugin.kind != "training" and isinstance(trainer := entry.get("trainer"), str):
         mistakes.append(f"{where}.trainer: is '{trainer}'; {module} is not trained, leave it out")
@@ -197,14 +199,14 @@ def resolve(config: Mapping[str, Any], name: str = "config") -> dict[str, Any]:
     config = of_model.expanded(config)
     if mistakes := check(config):
         raise UserError("\n".join(f"{name}: {line}" for line in mistakes))
-    resolved = model.made(Experiment, config).model_dump()
+    resolved = model.validated(Experiment, config).model_dump()
     for key, entry in resolved["datasets"].items():
         foreign = dataset_spec.foreign_keys(entry["kind"])
         resolved["datasets"][key] = {k: v for k, v in entry.items() if k not in foreign}
     common = {"device_kinds": Workload.model_fields["device_kinds"].default}
     common |= {axis: resolved[axis] for axis in ("backends", "precisions", "scenarios", "repeats")}
     for key, entry in resolved["workloads"].items():
-        own = model.made(entry_model(entry["module"]), entry).model_dump(exclude_unset=True)
+        own = model.validated(entry_model(entry["module"]), entry).model_dump(exclude_unset=True)
         timing = resolved["timing"] | own.get("timing", {})
         defaults = plugins.load("workloads", entry["module"]).defaults()
         resolved["workloads"][key] = copy.deepcopy(common | defaults | own | {"timing": timing})

@@ -17,7 +17,7 @@ from siliconprof.hosts import models
 from siliconprof.store import model
 from siliconprof.store.experiment import Dataset, Experiment, Node, Report, Timing, Workload
 
-INTRODUCTION = """\
+CONFIG_INTRODUCTION = """\
 # Configuration
 
 `config.yaml` is the default experiment. Files of `snakemake --configfile FILE ...` are laid over it, a
@@ -34,7 +34,7 @@ one line each. This page is made from the models of these files by `make docs`.
 - `published/`: every published number, with its source; see `published/README.md`.
 - `measured/*.zip`: bundles of records measured elsewhere, shown as reference.
 """
-TABLES: dict[str, type[model.Part]] = {
+DOCUMENTED_MODELS: dict[str, type[model.Part]] = {
     "## Top level": Experiment,
     "## `timing`": Timing,
     "## `report`": Report,
@@ -42,7 +42,7 @@ TABLES: dict[str, type[model.Part]] = {
     "## An entry of `datasets`": Dataset,
     "## An entry of `workloads`: keys of all modules": Workload,
 }
-REGISTRY: dict[str, type[model.Part]] = {
+REGISTRY_SECTIONS: dict[str, type[model.Part]] = {
     "## `devices.yaml`": models.Registry,
     "### A source": models.Source,
     "### A device": models.Device,
@@ -82,13 +82,13 @@ def table(properties: Mapping[str, Any], required: Collection[str]) -> list[str]
 
 def document() -> str:
     """The whole page."""
-    lines = [INTRODUCTION]
-    lines += _of_models(TABLES)
+    lines = [CONFIG_INTRODUCTION]
+    lines += _of_models(DOCUMENTED_MODELS)
     for module in plugins.names("workloads"):
         plugin = plugins.load("workloads", module)
         lines += [f"### Keys of module `{module}`", ""]
         lines += [*table(plugin.PARAMETERS, plugin.required()), ""]
-    return "\n".join([*lines, *_of_models(REGISTRY)])
+    return "\n".join([*lines, *_of_models(REGISTRY_SECTIONS)])
 
 
 def _of_models(titled: Mapping[str, type[model.Part]]) -> Iterator[str]:

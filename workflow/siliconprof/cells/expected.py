@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from siliconprof import words
+from siliconprof import formatting
 from siliconprof.cells import matrix
-from siliconprof.cells.of_model import TRAINERS
+from siliconprof.cells.of_model import MODEL_TRAINERS
 from siliconprof.session.energy import LEAST_WINDOW_S, SETTLE_S
-from siliconprof.session.timing import FEWEST, GPU_WARM_UP_S, overran
-from siliconprof.session.trial import Trial
+from siliconprof.session.resolved_cell import ResolvedCell
+from siliconprof.session.timing import FEWEST_REPEATS, GPU_WARM_UP_S, overran
 from siliconprof.store.contents import Record
 
 # Seconds as seen on two cores of a server.
 PROCESS_S = 0.7  # a job of Snakemake, its supervisor, and a process that is forked and ends
 INTERPRETER_S = 0.3  # of its own
-IMPORTS_S = {  # by their names in `Trial.imports`
+IMPORTS_S = {  # by their names in `ResolvedCell.imports`
     "torch": 1.9,
     "torch._dynamo": 1.2,
     "transformers.modeling_utils": 1.6,
@@ -42,38 +42,40 @@ def seconds(planned: matrix.PlannedCell, earlier: Record | None) -> float:
     """
     if earlier and (last_s := earlier.accounting.child_wall_s):
         return float(last_s)
-    cell, trial, timing = planned.cell, planned.trial, planned.cell.timing
-    work_s = trial.workload.planned_s(timing["warmup_budget_s"] + timing["budget_s"])
-    if cell.device_kind == "cpu" and cell.trainer in TRAINERS:
-        work_s = max(work_s, _least_s(trial, cell.threads, timing))
+    cell, resolved, timing = planned.cell, planned.resolved, planned.cell.timing
+    work_s = resolved.workload.planned_s(timing["warmup_budget_s"] + timing["budget_s"])
+    if cell.device_kind == "cpu" and cell.trainer in MODEL_TRAINERS:
+        work_s = max(work_s, _least_s(resolved, cell.threads, timing))
     window_s = timing["energy_window_s"]
-    if trial.trains and cell.device_kind == "gpu" and window_s >= LEAST_WINDOW_S:
+    if resolved.trains and cell.device_kind == "gpu" and window_s >= LEAST_WINDOW_S:
         work_s += window_s + 2 * (SETTLE_S + timing["energy_idle_s"])
     if cell.device_kind == "gpu":
         work_s += GPU_WARM_UP_S
-    own_s = 0.0 if planned.forked else INTERPRETER_S + sum(map(import_s, names(trial)))
-    if fresh := 0 if trial.trains else trial.workload.fresh_processes:
+    own_s = 0.0 if planned.forked else INTERPRETER_S + sum(map(import_s, names(resolved)))
+    if fresh := 0 if resolved.trains else resolved.workload.fresh_processes:
         once = 1 if planned.forked else fresh
-        work_s += once * (INTERPRETER_S + import_s(trial.backend.framework))
+        work_s += once * (INTERPRETER_S + import_s(resolved.backend.framework))
     return cell.parameters.get("repeats", 1) * (PROCESS_S + own_s + work_s)
 
 
-def _least_s(trial: Trial, threads: int, timing: Mapping[str, Any]) -> float:
+def _least_s(resolved: ResolvedCell, threads: int, timing: Mapping[str, Any]) -> float:
     """Seconds of the least number of steps, on this many cores."""
-    step_s = trial.workload.flops_per_step()[0] / (threads * CORE_FLOP_PER_S)
+    step_s = resolved.workload.flops_per_step()[0] / (threads * CORE_FLOP_PER_S)
     iterations = timing["iterations"]
     if overran(2 * iterations * step_s, timing["budget_s"]):
-        iterations = FEWEST
+        iterations = FEWEST_REPEATS
     return float(step_s * (timing["warmup_iterations"] + 2 * iterations + STEPS_BESIDE))
 
 
 def announced(due: Sequence[matrix.PlannedCell]) -> list[str]:
     """What there is to say before these cells of a host are measured: needs of models, and how long."""
-    minutes = sum(seconds(one, None) for one in due if not one.trial.refusal()) / 60
+    minutes = sum(seconds(one, None) for one in due if not one.resolved.refusal()) / 60
     about = f"about {minutes:.0f} min" if minutes >= 1 else "under a minute"
     labels = {one.cell.host for one in due}
-    cells = f"{words.count(len(due), 'cell')} to measure on {words.listing(labels)}: {about}"
-    return [line.replace(words.THIN, " ") for line in (*_needs_of_models(due), cells)]
+    cells = (
+        f"{formatting.count(len(due), 'cell')} to measure on {formatting.listing(labels)}: {about}"
+    )
+    return [line.replace(formatting.THIN, " ") for line in (*_needs_of_models(due), cells)]
 
 
 def _needs_of_models(due: Sequence[matrix.PlannedCell]) -> Iterator[str]:
@@ -84,19 +86,21 @@ def _needs_of_models(due: Sequence[matrix.PlannedCell]) -> Iterator[str]:
             name = one.cell.workload.removesuffix(f"-{one.cell.trainer}")
             needs.setdefault((name, one.cell.device), []).append(one)
     for (name, device), cells in needs.items():
-        scenarios = [one.trial.scenario() for one in cells]
+        scenarios = [one.resolved.scenario() for one in cells]
         predicted = sorted({one["predicted_bytes"] for one in scenarios if one["predicted_bytes"]})
-        ends = dict.fromkeys(words.mebibytes(bound) for bound in [*predicted[:1], *predicted[-1:]])
+        ends = dict.fromkeys(
+            formatting.mebibytes(bound) for bound in [*predicted[:1], *predicted[-1:]]
+        )
         capacity = scenarios[0]["capacity_bytes"]
-        of = f" of {words.mebibytes(capacity)}" if capacity else ""
-        millions = cells[0].trial.workload.n_parameters() / 1e6
-        parameters = f"{words.significant(millions, 4)} M parameters"
+        of = f" of {formatting.mebibytes(capacity)}" if capacity else ""
+        millions = cells[0].resolved.workload.n_parameters() / 1e6
+        parameters = f"{formatting.significant(millions, 4)} M parameters"
         yield f"{name}: {parameters}, {' to '.join(ends)}{of} on {device}"
 
 
-def names(trial: Trial) -> list[str]:
+def names(resolved: ResolvedCell) -> list[str]:
     """What its process imports."""
-    return [name for name, _ in trial.imports()]
+    return [name for name, _ in resolved.imports()]
 
 
 def import_s(name: str) -> float:

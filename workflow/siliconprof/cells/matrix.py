@@ -21,7 +21,7 @@ from siliconprof.cells import cluster, method
 from siliconprof.datasets import dataset_spec, model_facts, weights
 from siliconprof.hosts import host_file, node_check, registry, remedies
 from siliconprof.memory import memory_model
-from siliconprof.session.trial import ASKED, Trial
+from siliconprof.session.resolved_cell import BATCH_ASKED, ResolvedCell
 from siliconprof.store import documents, temporary
 from siliconprof.store.cell import Cell, canonical_json, identity
 from siliconprof.store.experiment import Workload
@@ -48,7 +48,7 @@ class PlannedCell:
     results: str  # the folder that its record and its data go to
     environment: Mapping[str, Any]  # versions that the cell uses; a change reruns it
     code: fingerprint.Fingerprint  # of the method: a change measures the cell anew
-    trial: Trial = field(compare=False)  # made of the cell
+    resolved: ResolvedCell = field(compare=False)  # made of the cell
     data: Sequence[str]  # what the prepared data are, with checksums: a change reruns the cell
     weights: Sequence[str] = ()  # files of pretrained weights in a folder; none of the hub's
     expected: Mapping[str, Any] | None = None  # the device that a node must have, see node_check
@@ -181,11 +181,13 @@ def with_fitting_batches(
     fitted: dict[str, Any] = {}
     for entries in groups.values():
         group = {**experiment, "workloads": entries}
-        trials = [Trial(_cell(group, host, at)) for at in axes(group, devices)]
+        resolved_cells = [ResolvedCell(_cell(group, host, at)) for at in axes(group, devices)]
         (asked,) = {entry["batch_size"] for entry in entries.values()}
-        batch_size = min(filter(None, (trial.fitting_batch() for trial in trials)), default=asked)
+        batch_size = min(
+            filter(None, (resolved.fitting_batch() for resolved in resolved_cells)), default=asked
+        )
         if batch_size < asked:
-            own = {"batch_size": batch_size, ASKED: asked}
+            own = {"batch_size": batch_size, BATCH_ASKED: asked}
             fitted |= {name: {**entry, **own} for name, entry in entries.items()}
     return {**experiment, "workloads": {**experiment["workloads"], **fitted}}
 
@@ -203,13 +205,13 @@ def planned(
     """
     cell, (device_id, backend, *_) = _cell(experiment, host, at), at
     device, results = _device(host, device_id), results_folder(experiment)
-    trial, is_node = Trial(cell), host["label"] in experiment["cluster"]
+    resolved, is_node = ResolvedCell(cell), host["label"] in experiment["cluster"]
     return PlannedCell(
         cell,
         results,
-        host_file.environment_slice(host, device_id, backend, trial.packages, trial.offloads),
-        fingerprint.of(method.code_roots(cell)),
-        trial,
+        host_file.environment_slice(host, device_id, backend, resolved.packages, resolved.offloads),
+        fingerprint.fingerprint_of(method.code_roots(cell)),
+        resolved,
         _data(experiment, cell),
         weights.local_files(cell.parameters),
         node_check.expectation(device) if is_node else None,
@@ -321,10 +323,12 @@ def _parameters(experiment: Mapping[str, Any], entry: Mapping[str, Any]) -> dict
         parameters[name] = _ordered(parameters[name])
     if spec := plugin.model_spec(parameters):
         name = f"{model_facts.name(spec)}.json"
-        parameters["model_file"] = f"{results_folder(experiment)}/{model_facts.FOLDER}/{name}"
+        parameters["model_file"] = (
+            f"{results_folder(experiment)}/{model_facts.MODELS_FOLDER}/{name}"
+        )
     if entry.get("dataset"):
         asked = experiment["datasets"][entry["dataset"]]
-        for key in dataset_spec.SHAPES[asked["kind"]]:
+        for key in dataset_spec.SHAPE_KEYS[asked["kind"]]:
             parameters[f"dataset_{key}"] = asked[key]
     return parameters
 
@@ -350,7 +354,7 @@ def main(
         "the host that the page is about; default: the first with cells",
         {"nargs": "?"},
     ] = None,
-    registry_: options.Registry = options.REGISTRY,
+    registry_: options.Registry = options.REGISTRY_FILE,
     output: Annotated[Path, "the file"],
 ) -> None:
     """Write the expansion as a file."""

@@ -6,7 +6,7 @@ from siliconprof import plugins
 from siliconprof.store.cell import Cell
 
 # The measuring process runs these for every cell, whatever its plug-ins.
-ALWAYS = ("siliconprof.session.measurement", "siliconprof.session.trial")
+ALWAYS = ("siliconprof.session.measurement", "siliconprof.session.resolved_cell")
 
 
 def code_roots(cell: Cell) -> list[str]:

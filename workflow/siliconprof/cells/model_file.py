@@ -19,7 +19,7 @@ from siliconprof.datasets.model_facts import ModelFacts
 from siliconprof.store import temporary
 
 
-def made(spec: Mapping[str, Any]) -> ModelFacts:
+def look_at_model(spec: Mapping[str, Any]) -> ModelFacts:
     """The facts of a model, by a look at it.
 
     Raises:
@@ -31,13 +31,13 @@ def made(spec: Mapping[str, Any]) -> ModelFacts:
     return _causal_lm_torch.facts(spec)
 
 
-def of(spec: Mapping[str, Any], results: Path) -> Path:
+def facts_file(spec: Mapping[str, Any], results: Path) -> Path:
     """The file of a model below a run's results, made where it is missing or a folder's config is another.
 
     Raises:
-        UserError: see `made`.
+        UserError: see `look_at_model`.
     """
-    path = results / model_facts.FOLDER / f"{model_facts.name(spec)}.json"
+    path = results / model_facts.MODELS_FOLDER / f"{model_facts.name(spec)}.json"
     known = model_facts.load(path)
     if known is None or known.source != model_config.state(spec["model"]):
         write(spec=spec, output=path)
@@ -52,9 +52,9 @@ def write(
     """Write a model's file.
 
     Raises:
-        UserError: see `made`.
+        UserError: see `look_at_model`.
     """
-    temporary.write(output, json.dumps(made(spec).to_document(), indent=1) + "\n")
+    temporary.write(output, json.dumps(look_at_model(spec).to_document(), indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -15,13 +15,16 @@ from siliconprof import plugins
 from siliconprof.datasets import model_config
 
 DATA = "python-docs-512"  # of few tokens, so that small vocabularies too have them
-SHAPES = {"cpu": (1, 128), "gpu": (8, 512)}  # batch × length, the same everywhere, to be compared
-TRAINERS = ("plain", "hf")
+DEFAULT_SHAPES = {
+    "cpu": (1, 128),
+    "gpu": (8, 512),
+}  # batch × length, the same everywhere, to be compared
+MODEL_TRAINERS = ("plain", "hf")
 # At least, where the config has less: a large model's steps take seconds, and with fewer of them no
 # operator is timed twice, or the training overruns.
 TIMING = {"iterations": 5, "budget_s": 10.0}
 # Keys beside `model`, which decide its trainings alone.
-KEYS = ("batch", "seq_len", "lora")
+MODEL_OPTIONS = ("batch", "seq_len", "lora")
 
 
 def expanded(config: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -37,7 +40,7 @@ def expanded(config: Mapping[str, Any]) -> Mapping[str, Any]:
         return config
     if model_config.is_local(model):
         model_config.read(model)
-    asked = {key: config[key] for key in KEYS if config.get(key) is not None}
+    asked = {key: config[key] for key in MODEL_OPTIONS if config.get(key) is not None}
     trainings = _trainings(model, asked, _timing(config.get("timing")))
     quick = [name for name in config.get("quick") or () if _is_operation(entries.get(name))]
     return {
@@ -68,13 +71,13 @@ def _trainings(
 ) -> dict[str, dict[str, Any]]:
     """The model under each trainer, in the shape of each kind of device."""
     kinds: dict[tuple[Any, Any], list[str]] = {}
-    for kind, (batch, length) in SHAPES.items():
+    for kind, (batch, length) in DEFAULT_SHAPES.items():
         shape = asked.get("batch", batch), asked.get("seq_len", length)
         kinds.setdefault(shape, []).append(kind)
     rank = asked.get("lora", 0)
     found = {}
     for (batch, length), of_kinds in kinds.items():
-        for trainer in TRAINERS:
+        for trainer in MODEL_TRAINERS:
             lora = f"-lora{rank}" if rank else ""
             found[f"{label(model)}{lora}-{batch}x{length}-{trainer}"] = {
                 "module": "causal_lm",

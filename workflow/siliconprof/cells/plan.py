@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from siliconprof import options, words
+from siliconprof import formatting, options
 from siliconprof.cells import cluster, config, expected, matrix, model_file
 from siliconprof.errors import UserError
 from siliconprof.hosts import host_file, registry, remedies
@@ -24,7 +24,7 @@ from siliconprof.store import record
 from siliconprof.store.contents import Record
 
 NEVER = "never measured"
-# What a row of the plan says of its scenario under the same name, see `Trial.scenario`.
+# What a row of the plan says of its scenario under the same name, see `ResolvedCell.scenario`.
 OF_THE_SCENARIO = (
     *("batch_size", "batch_size_found", "batch_size_asked"),
     *("capacity_bytes", "capacity_source"),
@@ -68,7 +68,7 @@ def row(planned: matrix.PlannedCell, due: Mapping[str, str]) -> dict[str, Any]:
             earlier = record.load(path, in_place=True)
         except UserError as error:
             damaged = str(error)
-    refusal = planned.trial.refusal()
+    refusal = planned.resolved.refusal()
     if refusal:
         state = refusal[0]
     elif why:
@@ -77,7 +77,7 @@ def row(planned: matrix.PlannedCell, due: Mapping[str, str]) -> dict[str, Any]:
         state = "damaged"
     else:
         state = "measured" if earlier.status == "ok" else earlier.status
-    scenario = planned.trial.scenario()
+    scenario = planned.resolved.scenario()
     return {
         "cell": json.loads(cell.to_json()),
         "environment": dict(planned.environment),
@@ -89,7 +89,7 @@ def row(planned: matrix.PlannedCell, due: Mapping[str, str]) -> dict[str, Any]:
         "scenario_applied": scenario["applied"],
         "predicted_memory_bytes": scenario["predicted_bytes"],
         **{name: scenario[name] for name in OF_THE_SCENARIO},
-        "smaller_batch": planned.trial.smaller_batch,
+        "smaller_batch": planned.resolved.smaller_batch,
         "expected_s": 0.0 if refusal else expected.seconds(planned, earlier),
     }
 
@@ -113,7 +113,7 @@ def on_cluster(
             cells = [row(planned, due) for planned in expansion.cells]
             missing = expansion.not_measured
         device = experiment["cluster"][label]["device"]
-        about = {"label": label, "device": device, "how": cluster.HOW}
+        about = {"label": label, "device": device, "how": cluster.CLUSTER_COMMAND}
         plans.append(about | {"cells": cells, "not_measured": missing})
     return plans
 
@@ -194,10 +194,14 @@ def as_text(plan: Mapping[str, Any]) -> str:
     lines, notes = [*_summary(plan)], Counter[str]()
     for device in dict.fromkeys(entry["cell"]["device"] for entry in plan["cells"]):
         rows = [entry for entry in plan["cells"] if entry["cell"]["device"] == device]
-        table = words.aligned([HEAD, *map(_line, rows)])
-        lines += ["", f"{device}: {words.count(len(rows), 'cell')}", *(f"  {row}" for row in table)]
+        table = formatting.aligned([HEAD, *map(_line, rows)])
+        lines += [
+            "",
+            f"{device}: {formatting.count(len(rows), 'cell')}",
+            *(f"  {row}" for row in table),
+        ]
         notes.update(remark for entry in rows for remark in remarks(entry))
-    lines += ["", *(f"{words.count(n, 'cell')}: {remark}" for remark, n in notes.items())]
+    lines += ["", *(f"{formatting.count(n, 'cell')}: {remark}" for remark, n in notes.items())]
     lines += _missing(plan)
     return "\n".join(textwrap.fill(line, WIDTH, subsequent_indent="    ") for line in lines).strip()
 
@@ -218,7 +222,7 @@ def _summary(plan: Mapping[str, Any]) -> Iterator[str]:
     totals = plan["totals"]
     if plan["host"] is None:
         return
-    cells = words.count(totals["cells"], "cell")
+    cells = formatting.count(totals["cells"], "cell")
     yield (
         f"{totals['due']} of {cells} would run on host '{plan['host']}': about "
         f"{totals['expected_s']:.0f} s of measuring"
@@ -236,7 +240,7 @@ def _missing(plan: Mapping[str, Any]) -> Iterator[str]:
         cells = nodes["cells"]
         status = "a node is looked at first"
         if cells is not None:
-            status = f"{sum(entry['due'] for entry in cells)} of {words.count(len(cells), 'cell')} would run"
+            status = f"{sum(entry['due'] for entry in cells)} of {formatting.count(len(cells), 'cell')} would run"
         where = f"cluster's nodes '{nodes['label']}' ({nodes['device']})"
         yield f"{where}: {status}, through a profile: {nodes['how']}"
     there = [missing for nodes in plan["cluster"] for missing in nodes["not_measured"]]
@@ -264,14 +268,14 @@ def main(
     json_: options.Json = False,
 ) -> None:
     """Print the plan."""
-    experiment = config.of(configfile, replace_workflow_config, config_)
+    experiment = config.resolved_experiment(configfile, replace_workflow_config, config_)
     given = ["--configfile", *configfile] if configfile else []
     given += ["--replace-workflow-config"] if replace_workflow_config else []
     given += ["--config", *config_] if config_ else []
     devices = registry.load(registry.shipped())
-    with options.at_work("looking at this host and its records"):
+    with options.spinner("looking at this host and its records"):
         for spec in matrix.model_specs(experiment).values():
-            model_file.of(spec, Path(matrix.results_folder(experiment)))
+            model_file.facts_file(spec, Path(matrix.results_folder(experiment)))
         host = None
         if not experiment["cluster"]:
             host = host_file.resolve(matrix.results_folder(experiment), experiment["host"], devices)

@@ -45,7 +45,7 @@ FIXED = {
     "n_layer": ("n_embd", "n_head", "d_ff", "seq_len", "vocab_size", "batch_size"),
 }
 WHICH_DEVICE = ("device", "device_kind")
-SHOWN = [  # of a row, by its case
+SHOWN_COLUMNS = [  # of a row, by its case
     *("workload", "precision", "where", "module", "n_parameters", "n_layer", "n_embd", "seq_len"),
     *("batch_size", "any_batch_size", "batch", "m", "k", "n"),
 ]
@@ -55,7 +55,7 @@ MULTIPLES: dict[str, tuple[str, Callable[[Sequence[float]], float]]] = {
     "least": ("smallest", min),
     "mean": ("geometric mean", inference.geometric_mean),
 }
-SIZES = {
+SIZE_WORDS = {
     "n_layer": "{:g} layers",
     "n_embd": "of width {:g}",
     "seq_len": "{:g} tokens",
@@ -77,7 +77,7 @@ class Case(NamedTuple):
     word: str = ""
 
 
-class Asked(NamedTuple):
+class QuestionWithCases(NamedTuple):
     """A question of a claim with its cases."""
 
     question: Question
@@ -85,14 +85,14 @@ class Asked(NamedTuple):
     reasons: Sequence[str]  # why there are no more
 
 
-def of_claim(evidence: Evidence, claim: Claim) -> list[Asked]:
+def questions_of_claim(evidence: Evidence, claim: Claim) -> list[QuestionWithCases]:
     """The questions of a claim, to the devices that it names, else to this host, with their cases."""
     compare, quantity = claim.compare, QUANTITIES[claim.compare.quantity]
     rows = evidence.rows(quantity.rows)
     masks = [_asks(evidence, rows, claim, question) for question in claim.questions]
     rows = rows[reduce(or_, masks)]
     if rows.empty:
-        return [Asked(question, (), ()) for question in claim.questions]
+        return [QuestionWithCases(question, (), ()) for question in claim.questions]
     known = quantity.read(evidence, rows)
     rows = rows.assign(middle=known["middle"], has=known["why_not"] == "")
     pairs = pd.concat(
@@ -103,7 +103,7 @@ def of_claim(evidence: Evidence, claim: Claim) -> list[Asked]:
     )
     cases = _cases(claim, rows, known, pairs) if len(pairs) else []
     return [
-        Asked(
+        QuestionWithCases(
             question,
             [case for case, of in zip(cases, pairs["question"], strict=True) if of == number],
             [*filter(None, known["why_not"][masks[number][rows.index]].unique())],
@@ -198,7 +198,9 @@ def _cases(
     """
     compare = claim.compare
     found, lower = (known.loc[pairs[side]].reset_index(drop=True) for side in ("one", "other"))
-    one, other = (table_files.rows(rows.loc[pairs[side], SHOWN]) for side in ("one", "other"))
+    one, other = (
+        table_files.rows(rows.loc[pairs[side], SHOWN_COLUMNS]) for side in ("one", "other")
+    )
     if compare.over_printed:  # which counts as exact
         printed = [claim.questions[number].printed for number in pairs["question"]]
         ends = ["middle", "low", "high"]
@@ -227,7 +229,7 @@ def _cases(
 
 
 def _label(row: Row, without: str = "") -> str:
-    sizes = [SIZES[n].format(row[n]) for n in SIZES if row[n] and n != without]
+    sizes = [SIZE_WORDS[n].format(row[n]) for n in SIZE_WORDS if row[n] and n != without]
     size = ", ".join(sizes).replace(" layers, of", " layers of")
     return ", ".join(filter(None, (f"{row['workload']} on {row['where']}", size, _shape(row))))
 

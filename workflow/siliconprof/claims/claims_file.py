@@ -26,9 +26,9 @@ from siliconprof.store.table_files import Row
 OWN_CPU = "cpu"  # as a device: the processor of the other side's computer
 PERCENT = "percent"  # of more, in a published row: 30 percent are 1.3 times
 SIGNS = ("direction", "trend")  # kinds without a number, whatever their row prints
-UNITS = {"ratio": "times", "direction": "times", "trend": "times", "finding": ""}
+KIND_UNITS = {"ratio": "times", "direction": "times", "trend": "times", "finding": ""}
 # Side -> the column in which a published row names its device.
-COLUMNS = {"a": "device_a", "b": "device_b", "of": "device_a"}
+DEVICE_COLUMNS = {"a": "device_a", "b": "device_b", "of": "device_a"}
 PAIR = ("a", "b", "cases", "expect")
 NEEDS = {  # kind of comparison -> the keys that it must have
     "ratio": PAIR,  # a over b against a number; without one here, a published row has it
@@ -40,7 +40,7 @@ NEEDS = {  # kind of comparison -> the keys that it must have
 }
 
 
-class Unknown(Exception):
+class WrongReference(Exception):
     """A row that is not there, or a number too many or too few; `.key: what`."""
 
 
@@ -61,13 +61,13 @@ Texts = Annotated[list[Text], Field(min_length=1)]
 class Printed(Part):
     """Numbers of a published table."""
 
-    table: Annotated[str, *one_of(published.TABLES)]
+    table: Annotated[str, *one_of(published.PUBLISHED_TABLES)]
     column: Text  # that holds the number
     where: dict[str, str] = {}  # which rows: column -> its value
     per: str = ""  # a column that it is divided by, such as batch_size
 
 
-class Over(Part):
+class Quotient(Part):
     """A printed number, or one over another."""
 
     a: Printed
@@ -109,7 +109,7 @@ class Compare(Part):
     # of the cases agree and none is against it. most, least, mean: the largest, the smallest, the
     # geometric mean.
     cases: Literal["all", "typical", "most", "least", "mean"] = "all"
-    value: Number | Over | None = None
+    value: Number | Quotient | None = None
     # apart: not within the tolerance; more and less: a sign, or beyond the value.
     expect: Literal["about", "at_least", "at_most", "more", "less", "apart"] | None = None
     tolerance: Annotated[Number, Field(ge=0)] | None = None  # of the value, missed by so much
@@ -135,7 +135,7 @@ class Compare(Part):
     @property
     def sides(self) -> dict[str, dict[str, Any]]:
         """Name of each side -> column of a row -> its value, or a list of them."""
-        given = {name: getattr(self, name) for name in COLUMNS}
+        given = {name: getattr(self, name) for name in DEVICE_COLUMNS}
         return {name: of.model_dump(exclude_unset=True) for name, of in given.items() if of}
 
 
@@ -231,15 +231,15 @@ def load(path: Path, registry: Registry, folder: Path) -> list[Claim]:
     """
     context = {"devices": [*registry["devices"]]}
     entries = model.checked(Claims, validation.load_yaml(path), f"{path}: ", context).claims
-    tables = {name: published.read(folder, name) for name in published.TABLES}
+    tables = {name: published.read(folder, name) for name in published.PUBLISHED_TABLES}
     problems = []
     claims: dict[str, Claim] = {}
     for entry in entries:
         try:
             if entry.id in claims:
-                raise Unknown(": the id is used twice")
+                raise WrongReference(": the id is used twice")
             claims[entry.id] = _claim(entry, tables)
-        except Unknown as error:
+        except WrongReference as error:
             problems.append(validation.one_line(f"{path}: {entry.id}{error}"))
     if problems:
         raise UserError("\n".join(problems))
@@ -255,8 +255,8 @@ def _claim(entry: Entry, tables: Mapping[str, pd.DataFrame]) -> Claim:
     own_unit = QUANTITIES[compare.quantity].unit if compare else ""
     given = compare.value if compare else None
     if given is not None and value is not None:
-        raise Unknown(".compare.value: the published row has it; leave it out")
-    if isinstance(given, Over):
+        raise WrongReference(".compare.value: the published row has it; leave it out")
+    if isinstance(given, Quotient):
         value = _number(tables, given.a) / (_number(tables, given.b) if given.b else 1)
         printed, unit = f"{value:.4g}", "times" if given.b else own_unit
     elif given is not None:
@@ -265,7 +265,7 @@ def _claim(entry: Entry, tables: Mapping[str, pd.DataFrame]) -> Claim:
     source = "; ".join(dict.fromkeys(row["source"] for row in rows)) or entry.source
     measured_unit = "times" if unit == PERCENT else unit or own_unit
     if compare:
-        measured_unit = UNITS.get(compare.kind, measured_unit)
+        measured_unit = KIND_UNITS.get(compare.kind, measured_unit)
         measured_unit = "times the printed" if compare.over_printed else measured_unit
     return Claim(
         entry,
@@ -284,9 +284,11 @@ def _rows(tables: Mapping[str, pd.DataFrame], of: Statement) -> list[Row]:
     rows = table_files.rows(table[table["statement"] == of.statement])
     if not rows:
         near = nearest(of.statement, {*table["statement"]})
-        raise Unknown(f".published.statement: no row of {of.table}.csv has it{near}")
+        raise WrongReference(f".published.statement: no row of {of.table}.csv has it{near}")
     if len({(row["value_min"], row["value_max"], row["unit"]) for row in rows}) > 1:
-        raise Unknown(f".published.statement: its rows in {of.table}.csv have different values")
+        raise WrongReference(
+            f".published.statement: its rows in {of.table}.csv have different values"
+        )
     return rows
 
 
@@ -294,7 +296,7 @@ def _numbers(tables: Mapping[str, pd.DataFrame], of: Printed) -> pd.Series:
     """The numbers that rows have in a column, by the device of each where the table has one."""
     rows = tables[of.table]
     if unknown := {of.column, *of.where, of.per} - {*rows, ""}:
-        raise Unknown(f".compare: {of.table}.csv has no column '{min(unknown)}'")
+        raise WrongReference(f".compare: {of.table}.csv has no column '{min(unknown)}'")
     for column, text in of.where.items():
         rows = rows[rows[column] == text]
     numbers = rows[of.column].astype(float)
@@ -305,7 +307,7 @@ def _numbers(tables: Mapping[str, pd.DataFrame], of: Printed) -> pd.Series:
 def _number(tables: Mapping[str, pd.DataFrame], of: Printed) -> float:
     numbers = _numbers(tables, of)
     if len(numbers) != 1:
-        raise Unknown(f".compare.value: {len(numbers)} rows have it; expected one")
+        raise WrongReference(f".compare.value: {len(numbers)} rows have it; expected one")
     return float(numbers.iloc[0])
 
 
@@ -326,7 +328,7 @@ def _printed(rows: Sequence[Row]) -> tuple[float | None, str]:
 def _region(compare: Compare, value: float | None) -> Region:
     """The figures that agree with a claim; a sign is one whatever its published row prints."""
     if compare.kind in ("ratio", "range") and value is None:
-        raise Unknown(".compare.value: is missing, here and in a published row")
+        raise WrongReference(".compare.value: is missing, here and in a published row")
     mark = None if compare.kind in SIGNS else value
     added = compare.kind == "difference"
     return Region.of(str(compare.expect), mark, compare.tolerance or 0.0, added)
@@ -337,13 +339,13 @@ def _questions(
 ) -> list[Question]:
     """One question for each published row and each pair or device that the comparison names."""
     device_sets: list[dict[str, str]] = [{"a": a, "b": b} for a, b in compare.pairs]
-    device_sets += [dict.fromkeys(COLUMNS, name) for name in compare.devices]
+    device_sets += [dict.fromkeys(DEVICE_COLUMNS, name) for name in compare.devices]
     numbers: Mapping[Any, float] = {}
     if of := compare.over_printed:
         scale = 1e-3 if of.column.endswith("_ms") else 1.0  # to an SI unit
         numbers = (scale * _numbers(tables, of)).to_dict()
         if missing := {*compare.devices} - {*numbers}:
-            raise Unknown(f".compare.devices: no printed number of {min(missing)}")
+            raise WrongReference(f".compare.devices: no printed number of {min(missing)}")
     return [
         _question(compare, row, devices, numbers.get(devices.get("of"), 1.0))
         for row, devices in product(rows or ({},), device_sets or ({},))
@@ -354,7 +356,7 @@ def _question(compare: Compare, row: Row, devices: Mapping[str, str], printed: f
     """The question of one published row; an empty row adds nothing to the comparison."""
     sides, same_host = [], False
     for name, side in compare.sides.items():
-        device = row.get(COLUMNS[name]) or devices.get(name) or side.pop("device", None)
+        device = row.get(DEVICE_COLUMNS[name]) or devices.get(name) or side.pop("device", None)
         if device == OWN_CPU:
             side, same_host = side | {"device_kind": "cpu"}, True
         elif device:

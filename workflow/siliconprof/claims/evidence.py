@@ -12,12 +12,24 @@ import pandas as pd
 
 from siliconprof.analyse import scaling
 from siliconprof.analyse.frames import CELL, DEVICE, POINT, Frames, holds
-from siliconprof.analyse.throughputs import MANY, PLACE, bandwidths, known, of_sheets, of_step
+from siliconprof.analyse.throughputs import (
+    MANY,
+    PLACE,
+    bandwidths,
+    nonzero,
+    step_number,
+    with_datasheet,
+)
 from siliconprof.stats import inference
 from siliconprof.store import columns
 
 # The rows that a quantity is read from: of a table, or lines of scaling.csv about something.
-POINTS, CELLS, SHAPES, BACKENDS = "points", "cells", scaling.ABOUT_SHAPE, scaling.ABOUT_BACKEND
+POINTS, CELLS, SHAPES_TABLE, BACKENDS_TABLE = (
+    "points",
+    "cells",
+    scaling.ABOUT_SHAPE,
+    scaling.ABOUT_BACKEND,
+)
 # The paper gives no shapes but 2000 x 2000: a matrix with that many values or more counts as
 # large, one with at most a quarter of them as small, and others as neither.
 LARGE_VALUES, SMALL_VALUES = 2000 * 2000, 1000 * 1000
@@ -29,8 +41,10 @@ SAME_TRAINING = [
     *("batch_size", "training_steps", "learning_rate", "warmup_steps", "decay_steps"),
     *("weight_decay", "beta1", "beta2", "max_gradient_norm"),
 ]
-PARTS = ("median", "low", "high")  # of a time's columns
-ALIKE = 0.25  # by which share the larger of two models of "equal" size may exceed the smaller
+FIGURE_ENDS = ("median", "low", "high")  # of a time's columns
+SIZE_TOLERANCE = (
+    0.25  # by which share the larger of two models of "equal" size may exceed the smaller
+)
 
 
 def fits(rows: pd.DataFrame, side: Mapping[str, Any]) -> pd.Series:
@@ -98,13 +112,13 @@ class Evidence:
         made = points[here].assign(
             shape_size=np.select(sizes, ["large", "small"], ""),
             proportions=_wide_and_deep(points[points["trainer"] == "training_run"]),
-            step_s=of_step(points, "median_s"),
-            speed_per_s=tokens.where(known(tokens), points["samples_per_s"]),
+            step_s=step_number(points, "median_s"),
+            speed_per_s=tokens.where(nonzero(tokens), points["samples_per_s"]),
             faulted_bytes=points[faulted].sum(axis=1, skipna=False),
             no_product="no matrix product in " + points["precision"] + " was timed there",
         )
         made = made.join(products.rename("product"), here).drop(columns=here)
-        spreads = spread([of_step(points, f"{p}_s") for p in PARTS], points["processes"])
+        spreads = spread([step_number(points, f"{p}_s") for p in FIGURE_ENDS], points["processes"])
         return pd.concat([points, made, self._bandwidths(points), spreads], axis=1).copy()
 
     @cached_property
@@ -138,9 +152,9 @@ class Evidence:
 
     def _bandwidths(self, points: pd.DataFrame) -> pd.DataFrame:
         """Of each point the bandwidth of its device's memory, as measured or by its data sheet."""
-        found = of_sheets(points[DEVICE], self.frames.sheets.bandwidth)
+        found = with_datasheet(points[DEVICE], self.frames.sheets.bandwidth)
         found = found.merge(bandwidths(self.results.frame("ceilings")), "left", DEVICE)
-        is_measured, is_warm = known(found["ceiling"]), points["cache"].eq("warm")
+        is_measured, is_warm = nonzero(found["ceiling"]), points["cache"].eq("warm")
         none = "no bandwidth of its memory was measured, and " + found["datasheet_reason"]
         warm = "its data may stay in a cache, so memory does not limit it"
         bandwidth = found["ceiling"].where(is_measured, found["datasheet_value"])
@@ -154,11 +168,15 @@ class Evidence:
 
 def _complete(frame: pd.DataFrame) -> pd.DataFrame:
     """Rows with what all have, see `Evidence`."""
-    every = {**columns.of(POINTS), **columns.of(CELLS), **dict.fromkeys(OPERATION)}
+    every = {
+        **columns.columns_of_table(POINTS),
+        **columns.columns_of_table(CELLS),
+        **dict.fromkeys(OPERATION),
+    }
     frame = frame.reindex(columns=frame.columns.union([*every], sort=False))
     size = frame["batch_size"]
     return frame.assign(
-        any_batch_size=size.where(known(size), frame["batch"]),
+        any_batch_size=size.where(nonzero(size), frame["batch"]),
         unit=frame.groupby(DEVICE, sort=False).ngroup(),
         computer=frame.groupby(DEVICE[:2], sort=False).ngroup(),
     ).copy()  # in one block
@@ -168,10 +186,10 @@ def spread(times: Sequence[pd.Series], processes: pd.Series) -> pd.DataFrame:
     """Of times: the `error` of the logarithm, its degrees of freedom `df`, and its `basis`.
 
     Args:
-        times: their `PARTS`: median, and the ends of its interval.
+        times: their `FIGURE_ENDS`: median, and the ends of its interval.
     """
     middle, low, high = times
-    is_known = known(middle) & known(low) & known(high)
+    is_known = nonzero(middle) & nonzero(low) & nonzero(high)
     between = "between " + processes.astype("Int64").astype("str") + " processes"
     df = (processes - 1).where(processes > 1, MANY).astype(float)
     quantile = inference.student_quantile((1 + inference.CONFIDENCE) / 2, df.to_numpy())
@@ -195,7 +213,7 @@ def _wide_and_deep(trainings: pd.DataFrame) -> pd.Series:
     for _, alike in trainings.groupby(SAME_TRAINING, dropna=False):
         while len(alike):
             sizes = alike["n_parameters"]
-            equal = sizes <= (1 + ALIKE) * sizes.iloc[0]
+            equal = sizes <= (1 + SIZE_TOLERANCE) * sizes.iloc[0]
             aspect = alike["aspect"][equal].sort_values(kind="stable")
             if aspect.iloc[0] < aspect.iloc[-1]:
                 names[aspect.index[[0, -1]]] = ["deep", "wide"]

@@ -32,29 +32,31 @@ class Figure(NamedTuple):
     why_not: str = ""  # why there is no figure
 
 
-NUMBERS = dict.fromkeys(("middle", "low", "high", "error", "df"), float)
+FIGURE_TYPES = dict.fromkeys(("middle", "low", "high", "error", "df"), float)
 
 
-def of(index: pd.Index, **fields: Any) -> pd.DataFrame:
+def figures_of_rows(index: pd.Index, **fields: Any) -> pd.DataFrame:
     """Figures of some rows; each field is a value of all, or one of each."""
-    return pd.DataFrame(Figure()._asdict() | fields, index).astype(NUMBERS)
+    return pd.DataFrame(Figure()._asdict() | fields, index).astype(FIGURE_TYPES)
 
 
 def exact(values: pd.Series, basis: Any, why_not: Any) -> pd.DataFrame:
     """Numbers whose spread is unknown, or that have none."""
-    return of(values.index, middle=values, low=values, high=values, basis=basis, why_not=why_not)
+    return figures_of_rows(
+        values.index, middle=values, low=values, high=values, basis=basis, why_not=why_not
+    )
 
 
 def listed(index: pd.Index, each: Sequence[Figure]) -> pd.DataFrame:
     """Figures that were made one by one."""
-    return pd.DataFrame(each, index, Figure._fields).astype(NUMBERS)
+    return pd.DataFrame(each, index, Figure._fields).astype(FIGURE_TYPES)
 
 
 def interval(
     figures: pd.DataFrame, confidence: float = inference.CONFIDENCE
 ) -> tuple[np.ndarray, np.ndarray]:
     """The ends of their intervals at a confidence of 0 to 1; given ends are returned unchanged."""
-    middle, low, high, error, df = figures[[*NUMBERS]].to_numpy().T
+    middle, low, high, error, df = figures[[*FIGURE_TYPES]].to_numpy().T
     reach = np.exp(inference.student_quantile((1 + confidence) / 2, df) * error)
     is_given = np.isnan(error)
     return np.where(is_given, low, middle / reach), np.where(is_given, high, middle * reach)
@@ -83,7 +85,7 @@ def ratio(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
     )
     total = a_error**2 + b_error**2
     df = _quotient(total**2, a_error**4 / a_df + b_error**4 / b_df)
-    return of(
+    return figures_of_rows(
         a.index,
         middle=_quotient(a_middle, b_middle),
         low=_quotient(a_low, b_high),
@@ -98,7 +100,7 @@ def difference(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
     """a minus b, with the uncertainty of both."""
     (a_low, a_high), (b_low, b_high) = interval(a), interval(b)
     nothing = ~np.any([a_low, a_high, b_low, b_high], axis=0)
-    found = of(
+    found = figures_of_rows(
         a.index,
         middle=a["middle"] - b["middle"],
         low=np.where(nothing, -math.inf, a_low - b_high),

@@ -15,7 +15,7 @@ import pandas as pd
 
 from siliconprof.analyse.frames import Frames
 from siliconprof.claims import cases, claims_file, verdicts
-from siliconprof.claims.cases import WHICH_DEVICE, Asked
+from siliconprof.claims.cases import WHICH_DEVICE, QuestionWithCases
 from siliconprof.claims.claims_file import Claim
 from siliconprof.claims.evidence import Evidence, fits
 from siliconprof.claims.quantities import QUANTITIES
@@ -60,7 +60,7 @@ def row_of(claim: Claim) -> Row:
 
 def judged(claim: Claim, evidence: Evidence) -> Row:
     """The verdict on a claim with its figures."""
-    every = cases.of_claim(evidence, claim)
+    every = cases.questions_of_claim(evidence, claim)
     found = [case for asked in every for case in asked.cases]
     missing = dict.fromkeys(_missing(claim, every, evidence))
     verdict, reason, case = verdicts.judge(claim, found, [*missing])
@@ -74,7 +74,7 @@ def judged(claim: Claim, evidence: Evidence) -> Row:
     }
 
 
-def _missing(claim: Claim, every: Sequence[Asked], evidence: Evidence) -> list[str]:
+def _missing(claim: Claim, every: Sequence[QuestionWithCases], evidence: Evidence) -> list[str]:
     """Why the answer is not complete."""
     unmeasured = [name for name in claim.devices if name not in evidence.devices]
     devices = evidence.frames.sheets.registry["devices"]
@@ -88,7 +88,7 @@ def _missing(claim: Claim, every: Sequence[Asked], evidence: Evidence) -> list[s
     return missing
 
 
-def _batches(asked: Asked) -> list[str]:
+def _batches(asked: QuestionWithCases) -> list[str]:
     """The reason, if any, that batch sizes of the question are missing."""
     question, measured = asked.question, {size for case in asked.cases for size in case.sizes}
     texts = []
@@ -98,7 +98,7 @@ def _batches(asked: Asked) -> list[str]:
     return [f"not measured on both sides: {'; '.join(texts)}"] if texts else []
 
 
-def _why_none(claim: Claim, asked: Asked, evidence: Evidence) -> str:
+def _why_none(claim: Claim, asked: QuestionWithCases, evidence: Evidence) -> str:
     """The backend, workload, setting or figure that is missing where there is no case."""
     question, cells = asked.question, evidence.cells
     counted = cells[cells["module"].isin(question.workloads)]

@@ -18,15 +18,15 @@ import numpy as np
 import pandas as pd
 
 from siliconprof.analyse.frames import CELL, POINT
-from siliconprof.analyse.throughputs import PLACE, known
+from siliconprof.analyse.throughputs import PLACE, nonzero
 from siliconprof.claims import figures
 from siliconprof.claims.evidence import (
-    BACKENDS,
+    BACKENDS_TABLE,
     CELLS,
+    FIGURE_ENDS,
     OPERATION,
-    PARTS,
     POINTS,
-    SHAPES,
+    SHAPES_TABLE,
     Evidence,
     spread,
 )
@@ -89,7 +89,7 @@ def _lacking(rows: pd.DataFrame, *names: str) -> Iterable[Why]:
     for name in names:
         why = ABSENT[name]
         said = rows[why].astype("object").fillna("it was not timed") if why in rows else why
-        yield ~known(rows[name]), said
+        yield ~nonzero(rows[name]), said
 
 
 def _timed(
@@ -102,7 +102,7 @@ def _timed(
     """
     times, value = rows if times is None else times, value.astype(float)
     is_absent = ~(value.ge(0) & (value < math.inf) & times["error"].notna())
-    return figures.of(
+    return figures.figures_of_rows(
         rows.index,
         middle=value,
         error=times["error"],
@@ -148,8 +148,8 @@ def _step_spread(evidence: Evidence, rows: pd.DataFrame) -> pd.DataFrame:
     n, middle, low, high = (
         rows[f"whole_step_{part}"] for part in ("n", "median_s", "q25_s", "q75_s")
     )
-    too_few = ~(n.ge(LEAST_SAMPLES) & known(middle) & (high > low))
-    return figures.of(
+    too_few = ~(n.ge(LEAST_SAMPLES) & nonzero(middle) & (high > low))
+    return figures.figures_of_rows(
         rows.index,
         middle=(high - low) / middle,
         error=IQR_ERROR / n**0.5,
@@ -163,7 +163,9 @@ def _fixed_share(evidence: Evidence, rows: pd.DataFrame) -> pd.DataFrame:
     share, low, high = (rows[f"fixed_share_smallest{end}"] for end in ("", "_low", "_high"))
     low, high = low.fillna(share).clip(lower=0.0), high.fillna(share)
     why = (share.isna(), rows["fit_reason"].fillna("no line through its batch sizes"))
-    return figures.of(rows.index, middle=share, low=low, high=high, why_not=_why_not(why))
+    return figures.figures_of_rows(
+        rows.index, middle=share, low=low, high=high, why_not=_why_not(why)
+    )
 
 
 # -- courses -----------------------------------------------------------------------------------------
@@ -298,7 +300,7 @@ def _energy_per_sample(evidence: Evidence, rows: pd.DataFrame) -> pd.DataFrame:
     lines = rows[POINT].assign(row=rows.index, own=scope).merge(evidence.results.energy, on=POINT)
     lines["own"] = lines["scope"] == lines["own"]
     lines = lines.sort_values("own", ascending=False, kind="stable")
-    measured = lines[lines["own"] & known(lines["energy_per_sample_j"])]
+    measured = lines[lines["own"] & nonzero(lines["energy_per_sample_j"])]
     measured = measured.drop_duplicates("row").set_index("row").reindex(rows.index)
     reasons = lines.dropna(subset="reason").drop_duplicates("row").set_index("row")["reason"]
     reasons = reasons.reindex(rows.index).astype("object").fillna("the record has none")
@@ -313,12 +315,14 @@ def _cold_launch(evidence: Evidence, rows: pd.DataFrame) -> pd.DataFrame:
     n = rows["cold_n"].fillna(0).map("{:.0f}".format)
     basis = "95 % interval of the median of " + n + " processes"
     why_not = _why_not(*_lacking(rows, "cold_median_s", "cold_low_s"))
-    return figures.of(rows.index, middle=middle, low=low, high=high, basis=basis, why_not=why_not)
+    return figures.figures_of_rows(
+        rows.index, middle=middle, low=low, high=high, basis=basis, why_not=why_not
+    )
 
 
 def _followup_launch(evidence: Evidence, rows: pd.DataFrame) -> pd.DataFrame:
     """Launch and wait: the paper does not say which time it means."""
-    times = [rows[f"launch_and_wait_{part}_s"] for part in PARTS]
+    times = [rows[f"launch_and_wait_{part}_s"] for part in FIGURE_ENDS]
     why = _lacking(rows, "launch_and_wait_median_s")
     return _timed(rows, times[0], *why, times=spread(times, rows["processes"]))
 
@@ -338,7 +342,7 @@ def _finding(words: str, rows: str, word: Callable[[Evidence, pd.DataFrame], Any
     def read(evidence: Evidence, rows: pd.DataFrame) -> pd.DataFrame:
         found = word(evidence, rows).astype("object")
         why_not = _why_not((found.isna(), f"{words} could not be determined"))
-        return figures.of(rows.index, word=found.fillna(""), why_not=why_not)
+        return figures.figures_of_rows(rows.index, word=found.fillna(""), why_not=why_not)
 
     return Quantity(words, "", read, rows, finding=True)
 
@@ -392,7 +396,7 @@ QUANTITIES = {
         "share of steps of unusual length", "", _each(_unusual_share, "curves", "unusual")
     ),
     "fixed_share": Quantity(
-        "share of a step that does not grow with the batch", "", _fixed_share, SHAPES
+        "share of a step that does not grow with the batch", "", _fixed_share, SHAPES_TABLE
     ),
     "steady_loss": Quantity("evaluation loss at the end", "nat", _read_off(_settled, *EVALUATED)),
     "least_loss": Quantity(
@@ -440,7 +444,9 @@ QUANTITIES = {
     "cold_over_followup": Quantity(
         "cold launch over launch and wait", "times", _cold_over_followup
     ),
-    "bound": _finding("what bounds the grid's steps", BACKENDS, lambda _, rows: rows["verdict"]),
+    "bound": _finding(
+        "what bounds the grid's steps", BACKENDS_TABLE, lambda _, rows: rows["verdict"]
+    ),
     "heat": _finding("whether it throttled", CELLS, _heat),
     "scenario": _finding(
         "memory scenario by our model", CELLS, lambda _, rows: rows["scenario_derived"]

@@ -10,7 +10,7 @@ from siliconprof.claims.figures import AGAINST, AGREES, OPEN, joined, shown
 
 REPRODUCED, CONTRADICTED = "reproduced", "contradicted"
 INCONCLUSIVE, NOT_TESTABLE = "inconclusive", "not testable here"
-VERDICTS = (REPRODUCED, CONTRADICTED, INCONCLUSIVE, NOT_TESTABLE)
+CLAIM_VERDICTS = (REPRODUCED, CONTRADICTED, INCONCLUSIVE, NOT_TESTABLE)
 UNDECIDED = "inconclusive"  # the word of an analysis that came to nothing
 MOST_SHOWN = 4  # cases of a finding that its reason lists
 

@@ -32,7 +32,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from siliconprof import options, words
+from siliconprof import formatting, options
 from siliconprof.errors import UserError, nearest, printable
 from siliconprof.remote.bundle_import import read_bundle
 from siliconprof.stats.statistics import block_median_interval, median
@@ -45,17 +45,17 @@ if TYPE_CHECKING:  # at run time where it is used, since it takes half a second 
     import pandas as pd
 
 CONFIDENCE = 0.95
-KEYS = (*AXES, "module", "trainer", "threads")  # that a condition may name
+COMPARED_KEYS = (*AXES, "module", "trainer", "threads")  # that a condition may name
 BESIDE = ("warmup_step_s", "forward_only_s", "unsynchronised_step_s", "dispatch_s")
 SAME, FASTER, SLOWER, UNDECIDED = "same", "faster", "slower", "undecided"
-DECIDED, FAILED = (SAME, FASTER, SLOWER), "failed in B"
+DECIDED, FAILED_IN_B = (SAME, FASTER, SLOWER), "failed in B"
 FASTER_ONCE, SLOWER_ONCE = (f"{verdict} in these processes" for verdict in (FASTER, SLOWER))
 SOMETHING_SLOWER, NOTHING_DECIDED = 1, 3
 SINGLE = "1 process"
 REMEDY = "`repeats: 5` in the config, or config/careful.yaml laid over it, measures more processes"
-WIDTH, SHOWN = 110, 10  # characters of a line; differences and problems that are listed
-KEY = ["key", "point", "series"]
-COLUMNS = [  # of the CSV file
+WIDTH, SHOWN_DIFFERENCES = 110, 10  # characters of a line; differences and problems that are listed
+SERIES_KEY = ["key", "point", "series"]
+COMPARISON_COLUMNS = [  # of the CSV file
     *("cell_a", "cell_b", "verdict", "reason", "point", "series", "processes_a", "processes_b"),
     *("a_s", "b_s", "ratio", "low", "high", "p_value"),
 ]
@@ -65,7 +65,7 @@ def load(source: Path, conditions: Mapping[str, str]) -> tuple[list[Record], lis
     """(records of a folder or bundle that meet all conditions; a line for each unreadable one).
 
     Args:
-        conditions: one of `KEYS` -> its value.
+        conditions: one of `COMPARED_KEYS` -> its value.
 
     Raises:
         UserError: there are none, or a condition names nothing.
@@ -84,7 +84,9 @@ def load(source: Path, conditions: Mapping[str, str]) -> tuple[list[Record], lis
         except UserError as error:
             unreadable.append(str(error))
     if not records:
-        raise UserError("\n".join(unreadable[:SHOWN] or [f"{source}: no records in it"]))
+        raise UserError(
+            "\n".join(unreadable[:SHOWN_DIFFERENCES] or [f"{source}: no records in it"])
+        )
     for key, value in conditions.items():
         values = {str(getattr(data.cell, key)) for data in records}
         if value not in values:
@@ -99,12 +101,12 @@ def load(source: Path, conditions: Mapping[str, str]) -> tuple[list[Record], lis
 def differing(
     a: Sequence[Record], b: Sequence[Record], where_a: Mapping[str, str], where_b: Mapping[str, str]
 ) -> set[str]:
-    """In which of `KEYS` two cells that are compared may differ.
+    """In which of `COMPARED_KEYS` two cells that are compared may differ.
 
     In those in which the conditions, or the only host of each side, differ; with another host or
     backend, device and threads differ, with another trainer the workload's name.
     """
-    compared = {key for key in KEYS if where_a.get(key) != where_b.get(key)}
+    compared = {key for key in COMPARED_KEYS if where_a.get(key) != where_b.get(key)}
     hosts = [{data.cell.host for data in side} for side in (a, b)]
     if len(hosts[0]) == len(hosts[1]) == 1 and hosts[0] != hosts[1]:
         compared.add("host")
@@ -117,7 +119,9 @@ def _key(cell: Cell, compared: Collection[str]) -> str:
     """What cells have in common that are compared; lists of sizes are points, matched one by one."""
     swept = list if cell.trainer is None else ()
     fixed = {k: v for k, v in cell.parameters.items() if not isinstance(v, swept)}
-    return canonical_json([str(getattr(cell, k)) for k in KEYS if k not in compared] + [fixed])
+    return canonical_json(
+        [str(getattr(cell, k)) for k in COMPARED_KEYS if k not in compared] + [fixed]
+    )
 
 
 def _sides(
@@ -138,7 +142,7 @@ def _sides(
         key = _key(data.cell, compared)
         if key in cells:
             one, other = vars(cells[key].cell), vars(data.cell)
-            name = next(name for name in KEYS if one[name] != other[name])
+            name = next(name for name in COMPARED_KEYS if one[name] != other[name])
             raise UserError(
                 f"{cells[key].cell.path} and {data.cell.path} are equal but for what is compared; "
                 f"choose one by --where-{side} {name}={one[name]}"
@@ -157,7 +161,7 @@ def _sides(
     facts = [(d.cell.path, d.status, f"{d.status}: {d.reason}") for d in cells.values()]
     return (
         pd.DataFrame(facts, [*cells], columns),
-        pd.DataFrame(points, columns=[*KEY, f"medians_{side}", f"ends_{side}"]).reset_index(
+        pd.DataFrame(points, columns=[*SERIES_KEY, f"medians_{side}", f"ends_{side}"]).reset_index(
             names=f"order_{side}"
         ),
     )
@@ -172,7 +176,7 @@ def lines(a: Sequence[Record], b: Sequence[Record], compared: Collection[str]) -
     (cells_a, points_a), (cells_b, points_b) = (
         _sides(records, compared, side) for side, records in (("a", a), ("b", b))
     )
-    rows = points_a.merge(points_b, "outer", KEY).join(cells_a, "key").join(cells_b, "key")
+    rows = points_a.merge(points_b, "outer", SERIES_KEY).join(cells_a, "key").join(cells_b, "key")
     rows = rows.sort_values(["order_a", "order_b"]).assign(verdict=UNDECIDED, reason="")
     for side, other, of_other in (("a", "b", points_b), ("b", "a", points_a)):
         alone = rows[f"medians_{other}"].isna()
@@ -182,8 +186,8 @@ def lines(a: Sequence[Record], b: Sequence[Record], compared: Collection[str]) -
         rows.loc[whole, "reason"] = rows.loc[whole, f"why_{other}"].fillna("no such cell")
         rows.loc[whole, ["point", "series"]] = ""
     failed = rows["verdict"].eq("only in A") & rows["status_b"].isin(["oom", "failed", "timeout"])
-    rows.loc[failed, "verdict"] = FAILED
-    return rows.drop_duplicates(KEY, ignore_index=True)
+    rows.loc[failed, "verdict"] = FAILED_IN_B
+    return rows.drop_duplicates(SERIES_KEY, ignore_index=True)
 
 
 def _welch(
@@ -242,7 +246,7 @@ def judged(rows: pd.DataFrame, threshold: float) -> pd.DataFrame:
     reason = np.select(holds, reasons, "wide interval")
     judged_ = found.assign(ratio=ratio, verdict=verdict, reason=reason)
     n = {f"processes_{side}": both[f"medians_{side}"].map(len) for side in "ab"}
-    rows = judged_.assign(**n).combine_first(rows).reindex(columns=COLUMNS)
+    rows = judged_.assign(**n).combine_first(rows).reindex(columns=COMPARISON_COLUMNS)
     return rows.astype(dict.fromkeys(n, "Int64")).fillna(dict.fromkeys(n, 0))
 
 
@@ -262,15 +266,15 @@ def as_text(rows: pd.DataFrame) -> str:
     )
     points = points.sort_values(["open", "size"], ascending=[True, False], kind="stable")
     table = [["B is", "B / A", "95 % interval", "A", "B", "cell and point"]]
-    for row in points[:SHOWN].to_dict("records"):
+    for row in points[:SHOWN_DIFFERENCES].to_dict("records"):
         interval = f"{row['low']:.3f} to {row['high']:.3f}" if row["low"] == row["low"] else "-"
-        times = (words.duration(row[f"{side}_s"]) for side in "ab")
+        times = (formatting.duration(row[f"{side}_s"]) for side in "ab")
         table.append([row["text"], f"{row['ratio']:.3f}", interval, *times, row["label"]])
-    text = words.aligned(table) if len(points) else []
-    if len(points) > SHOWN:
-        text.append(f"... and {len(points) - SHOWN} more, which --csv FILE writes")
-    broken = rows[rows["verdict"] == FAILED][:SHOWN]
-    text += list(f"{FAILED}: " + broken["cell_b"] + ": " + broken["reason"])
+    text = formatting.aligned(table) if len(points) else []
+    if len(points) > SHOWN_DIFFERENCES:
+        text.append(f"... and {len(points) - SHOWN_DIFFERENCES} more, which --csv FILE writes")
+    broken = rows[rows["verdict"] == FAILED_IN_B][:SHOWN_DIFFERENCES]
+    text += list(f"{FAILED_IN_B}: " + broken["cell_b"] + ": " + broken["reason"])
     counts = rows["text"].value_counts().items()
     text.append(", ".join(f"{count} {verdict}" for verdict, count in counts))
     if rows["reason"].eq(SINGLE).any():
@@ -302,9 +306,9 @@ def condition(text: str) -> tuple[str, str]:
         UserError: it is none, or the key names nothing.
     """
     key, _, value = text.partition("=")
-    if key not in KEYS or not value:
-        keys = f"expected KEY=VALUE, and as KEY one of: {', '.join(KEYS)}"
-        raise UserError(f"condition '{text}'{nearest(key, KEYS)}; {keys}")
+    if key not in COMPARED_KEYS or not value:
+        keys = f"expected KEY=VALUE, and as KEY one of: {', '.join(COMPARED_KEYS)}"
+        raise UserError(f"condition '{text}'{nearest(key, COMPARED_KEYS)}; {keys}")
     return key, value
 
 
@@ -316,7 +320,9 @@ def main(
     a: Annotated[Path, "results/, a checkout, or a bundle", {"metavar": "A"}],
     b: Annotated[Path | None, "like A; A if left out", {"metavar": "B"}] = None,
     *,
-    where_a: Annotated[Conditions, f"cells of A with these: {', '.join(KEYS)}", CONDITION] = (),
+    where_a: Annotated[
+        Conditions, f"cells of A with these: {', '.join(COMPARED_KEYS)}", CONDITION
+    ] = (),
     where_b: Annotated[Conditions, "cells of B with these", CONDITION] = (),
     threshold: Annotated[float, "that counts (default: 3)", {"metavar": "PERCENT"}] = 3,
     csv: Annotated[Path | None, "write all points there", {"metavar": "FILE"}] = None,
@@ -328,19 +334,19 @@ def main(
     if of_a == of_b and b is None:
         raise UserError(f"{a}: B is missing; name B, or pass --where-a and --where-b")
     b = b or a
-    with options.at_work(f"reading the records of {a} and {b}"):
+    with options.spinner(f"reading the records of {a} and {b}"):
         records_a, unreadable_a = load(a, of_a)
         records_b, unreadable_b = load(b, of_b)
         found = lines(records_a, records_b, differing(records_a, records_b, of_a, of_b))
         rows = judged(found, threshold / 100)
     verdicts = {*rows["verdict"]}
-    if not verdicts & {*DECIDED, FASTER_ONCE, SLOWER_ONCE, UNDECIDED, FAILED}:
+    if not verdicts & {*DECIDED, FASTER_ONCE, SLOWER_ONCE, UNDECIDED, FAILED_IN_B}:
         raise UserError(f"{a} and {b} have no cell or point in common")
     if csv:
         temporary.write(csv, rows.map(table_files.harmless).to_csv(index=False))
     for line in [*unreadable_a, *unreadable_b]:
         print(printable(line), file=sys.stderr)
     print("\n".join(map(printable, as_text(rows).splitlines())))
-    if verdicts & {SLOWER, FAILED}:
+    if verdicts & {SLOWER, FAILED_IN_B}:
         return SOMETHING_SLOWER
     return 0 if verdicts & {*DECIDED, FASTER_ONCE, SLOWER_ONCE} else NOTHING_DECIDED

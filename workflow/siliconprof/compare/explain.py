@@ -22,18 +22,18 @@ import pandas as pd
 
 from siliconprof import options
 from siliconprof.analyse import attribution
-from siliconprof.analyse.attribution import CAUSE, LEFT, PHASE, STEP
+from siliconprof.analyse.attribution import CAUSE, PHASE, STEP_MEDIAN, UNEXPLAINED_PART
 from siliconprof.analyse.equal_work import WORK
 from siliconprof.analyse.frames import Frames
 from siliconprof.errors import UserError, nearest
+from siliconprof.formatting import aligned
 from siliconprof.store import table_files
 from siliconprof.store.record import HERE
-from siliconprof.words import aligned
 
 NAMING = ["workload", "backend", "precision", "scenario", "trainer", "device", "host"]
 WIDTH = 110  # columns of a terminal
 COPIED = TextWrapper(WIDTH, subsequent_indent="  ", break_on_hyphens=False, break_long_words=False)
-ASKED = "asked for"  # why the two are a pair
+ASKED_FOR = "asked for"  # why the two are a pair
 NO_PARTS = "it was measured, but its step is not taken apart: it is compiled, or it only checks a mechanism"
 
 
@@ -91,8 +91,8 @@ def lines(folder: Path, names: Sequence[str]) -> pd.DataFrame:
     ]
     if apart:
         raise UserError(f"{names[0]} and {names[1]} differ in their work: {'; '.join(apart)}")
-    fast, slow = sorted((a, b), key=points[STEP].__getitem__)
-    pair = pd.DataFrame({"rule": [ASKED], "fast": [fast], "slow": [slow]})
+    fast, slow = sorted((a, b), key=points[STEP_MEDIAN].__getitem__)
+    pair = pd.DataFrame({"rule": [ASKED_FOR], "fast": [fast], "slow": [slow]})
     return attribution.lines(points, pair, run.results.step_parts)
 
 
@@ -107,7 +107,7 @@ def as_text(found: pd.DataFrame) -> str:
         "/".join(str(gap[f"{side}_{axis}"]) for axis in ("workload", "backend", "precision"))
         for side in attribution.SIDES
     )
-    left = next((line["share"] for line in rest if line["kind"] == LEFT), None)
+    left = next((line["share"] for line in rest if line["kind"] == UNEXPLAINED_PART), None)
     explained = gap["verdict"] if left is None else f"{max(1 - abs(left), 0):.0%} explained"
     text = (
         f"{slow} takes {ms(gap['seconds'])} ms more a step than {fast} "
@@ -117,7 +117,7 @@ def as_text(found: pd.DataFrame) -> str:
     parts = CAUSE if any(line["kind"] == CAUSE for line in rest) else PHASE
     bases: dict[str, list[str]] = {}
     for line in rest:
-        if line["kind"] in (parts, LEFT):
+        if line["kind"] in (parts, UNEXPLAINED_PART):
             share = "-" if line["share"] is None else f"{line['share']:.0%}"
             numbers = [ms(line[name]) for name in ("fast_s", "slow_s", "seconds")]
             ends = "-" if line["low_s"] is None else f"{ms(line['low_s'])} to {ms(line['high_s'])}"
@@ -143,6 +143,6 @@ def main(
     results: options.Results = Path("results"),
 ) -> None:
     """Print it."""
-    with options.at_work(f"reading the tables of {results}"):
+    with options.spinner(f"reading the tables of {results}"):
         found = lines(results, (a, b))
     print(as_text(found))

@@ -14,21 +14,21 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from siliconprof import plugins
-from siliconprof.analyse.attribution import STEP
+from siliconprof.analyse.attribution import STEP_MEDIAN
 from siliconprof.analyse.frames import Frames
-from siliconprof.analyse.prediction import MODEL, Timed
+from siliconprof.analyse.prediction import MODEL, TimedTrainings
 from siliconprof.errors import UserError
 from siliconprof.measure import fork_server
-from siliconprof.session.trial import Trial
+from siliconprof.session.resolved_cell import ResolvedCell
 from siliconprof.store.cell import Cell
 from siliconprof.store.record import HERE
 
 WITHIN_S = 25.0  # that timing the operators of a training may take, with its checks
 CHECKS = 2  # measured trainings that are predicted in the same way
-ALONE = "siliconprof.session.alone"
+MODULE = "siliconprof.session.isolated_operators"
 
 
-class Asked(NamedTuple):
+class TrainingRequest(NamedTuple):
     """A training, as it is predicted."""
 
     title: str
@@ -47,8 +47,8 @@ def cell_of(place: Mapping[str, Any], frames: Frames) -> Cell | None:
     return next((c for c in here if c.device_kind == "cpu" and c.trainer == "plain"), None)
 
 
-def by_own_operators(
-    asked: Asked, place: Mapping[str, Any], there: Timed, frames: Frames
+def predict_by_own_operators(
+    asked: TrainingRequest, place: Mapping[str, Any], there: TimedTrainings, frames: Frames
 ) -> dict[str, Any]:
     """The step as the sum of its own operators, timed alone in a process as a cell's.
 
@@ -72,9 +72,9 @@ def by_own_operators(
         jobs.append(_job(of))
     with tempfile.TemporaryDirectory() as code:
         done = subprocess.run(
-            [sys.executable, "-m", ALONE, str(WITHIN_S)],
+            [sys.executable, "-m", MODULE, str(WITHIN_S)],
             input=json.dumps(jobs),
-            env=fork_server.child_environment(Trial(cell), Path(code)),
+            env=fork_server.child_environment(ResolvedCell(cell), Path(code)),
             capture_output=True,
             text=True,
             check=False,
@@ -100,7 +100,9 @@ def by_own_operators(
         of_check = pd.DataFrame(other["rows"])
         seconds = (of_check["count"] * of_check["seconds"]).sum()
         seconds += of_check["count"].sum() * without.call_s([line[name] for name in MODEL])
-        errors.append({"workload": line["workload"], "error": float(seconds / line[STEP] - 1.0)})
+        errors.append(
+            {"workload": line["workload"], "error": float(seconds / line[STEP_MEDIAN] - 1.0)}
+        )
     return {
         "rows": own["rows"],
         **{name: host_s + seconds for name, seconds in times.items()},
@@ -112,12 +114,14 @@ def by_own_operators(
 
 
 def _job(cell: Cell) -> dict[str, Any]:
-    """Of `session.alone`."""
+    """Of `session.isolated_operators`."""
     names = ("module", "backend", "precision", "threads", "parameters")
     return {name: getattr(cell, name) for name in names}
 
 
-def _checks(asked: Asked, there: Timed, frames: Frames) -> Iterator[tuple[Any, Cell]]:
+def _checks(
+    asked: TrainingRequest, there: TimedTrainings, frames: Frames
+) -> Iterator[tuple[Any, Cell]]:
     """The longest steps of measured trainings like the one asked for, and their cells."""
     cells = {
         planned.cell.path: planned.cell
@@ -128,5 +132,5 @@ def _checks(asked: Asked, there: Timed, frames: Frames) -> Iterator[tuple[Any, C
     }
     axes = ["host", "device", "backend", "workload", "scenario", "precision"]
     of = there.trainings[there.trainings["precision"] == asked.precision]
-    paths = of.sort_values(STEP, ascending=False)[axes].agg("/".join, axis=1)
+    paths = of.sort_values(STEP_MEDIAN, ascending=False)[axes].agg("/".join, axis=1)
     yield from [(label, cells[path]) for label, path in paths.items() if path in cells][:CHECKS]

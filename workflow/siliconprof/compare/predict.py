@@ -31,14 +31,14 @@ from typing import Annotated, Any
 
 import pandas as pd
 
-from siliconprof import options, plugins, words
+from siliconprof import formatting, options, plugins
 from siliconprof.analyse import attribution, bound, prediction
 from siliconprof.analyse.frames import POINT, Frames
 from siliconprof.analyse.operator_rows import BLOCKED, PARTS, WAITING, group
-from siliconprof.analyse.prediction import MODEL, PLACE, Timed
+from siliconprof.analyse.prediction import MODEL, PLACE, TimedTrainings
 from siliconprof.cells import model_file
 from siliconprof.compare import explain
-from siliconprof.compare.own_operators import Asked, by_own_operators, cell_of
+from siliconprof.compare.own_operators import TrainingRequest, cell_of, predict_by_own_operators
 from siliconprof.errors import UserError, in_one_line, nearest
 from siliconprof.memory import memory_model
 from siliconprof.session import inventory
@@ -50,7 +50,7 @@ MS = 1e-3
 SPEECH = {"dataset_clip_seconds": 30, "dataset_n_mels": 80}  # what Whisper is made for
 PREDICTED = tuple(part for part in PARTS if part not in (BLOCKED, WAITING))
 
-MOSTLY = (
+MAIN_PART_SHARE = (
     0.5  # of the operators' time, by lines of their kinds: such a prediction is of another kind
 )
 MEASURES = "--measure times its own operators on this host"
@@ -65,9 +65,9 @@ UNTIMED = (
 )
 
 
-def of_model(
+def request_of_model(
     name: str, batch: int | None, precision: str, seq_len: int, lora: int, results: Path
-) -> Asked:
+) -> TrainingRequest:
     """A model by name, batch size and length.
 
     Raises:
@@ -94,7 +94,7 @@ def of_model(
     model.checked(model.model_of(plugin.PARAMETERS, (), model.Open), own, f"{name}: ")
     own = plugin.defaults() | own | {"dataset_vocab_size": memory_model.VOCAB_SIZE}
     if spec := plugin.model_spec(own):
-        own |= {causal_lm.FACTS: str(model_file.of(spec, results))}
+        own |= {causal_lm.MODEL_FILE_KEY: str(model_file.facts_file(spec, results))}
 
     @cache
     def read(backend: str) -> pd.DataFrame:
@@ -108,7 +108,7 @@ def of_model(
     title = f"{name}, batch {batch} × {seq_len} tokens, {precision}"
     title += f", LoRA {lora}" if lora else ""
     of_model = module, "plain", lora
-    return Asked(title, of_model, own["batch_size"], precision, operators, SPEECH | own)
+    return TrainingRequest(title, of_model, own["batch_size"], precision, operators, SPEECH | own)
 
 
 def described(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
@@ -117,7 +117,9 @@ def described(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     return prediction.described(frame.assign(group=list(map(group, frame["kind"], frame["phase"]))))
 
 
-def of_training(name: str, points: pd.DataFrame, measured: Timed) -> Asked:
+def request_of_training(
+    name: str, points: pd.DataFrame, measured: TimedTrainings
+) -> TrainingRequest:
     """A training of the results.
 
     Args:
@@ -132,7 +134,7 @@ def of_training(name: str, points: pd.DataFrame, measured: Timed) -> Asked:
     title = f"the operators of {point['workload']}/{point['backend']}/{point['precision']}"
     rows = measured.operators[measured.operators["training"] == label]
     samples = points["samples_per_step"].astype(float)[label]
-    return Asked(title, point[MODEL], samples, point["precision"], lambda _: rows)
+    return TrainingRequest(title, point[MODEL], samples, point["precision"], lambda _: rows)
 
 
 def factors_of(asked: Sequence[str]) -> dict[str, float]:
@@ -158,7 +160,9 @@ def factors_of(asked: Sequence[str]) -> dict[str, float]:
     return factors
 
 
-def places(measured: Timed, named: Mapping[str, str | None]) -> list[tuple[dict[str, Any], Timed]]:
+def places(
+    measured: TimedTrainings, named: Mapping[str, str | None]
+) -> list[tuple[dict[str, Any], TimedTrainings]]:
     """Devices and backends that are asked about, each with its trainings.
 
     Raises:
@@ -184,15 +188,15 @@ def places(measured: Timed, named: Mapping[str, str | None]) -> list[tuple[dict[
 
 
 def with_own_operators(
-    asked: Asked,
+    asked: TrainingRequest,
     place: Mapping[str, Any],
-    there: Timed,
+    there: TimedTrainings,
     frames: Frames,
     factors: Mapping[str, float],
 ) -> dict[str, Any]:
     """What is predicted for this host's CPU, its own operators timed alone."""
     try:
-        measured = by_own_operators(asked, place, there, frames)
+        measured = predict_by_own_operators(asked, place, there, frames)
     except UserError as error:
         return answer(asked, place, there, frames, factors) | {"not_measured": str(error)}
     rows = described(measured.pop("rows"))  # which takes as long to find out once more
@@ -201,9 +205,9 @@ def with_own_operators(
 
 
 def answer(
-    asked: Asked,
+    asked: TrainingRequest,
     place: Mapping[str, Any],
-    there: Timed,
+    there: TimedTrainings,
     frames: Frames,
     factors: Mapping[str, float],
 ) -> dict[str, Any]:
@@ -222,10 +226,12 @@ def answer(
         return found | {"refusal": in_one_line(error)}
     predicted = there.predict(rows, asked.model, factors)
     limits = bound.ceilings(frames.results.frame("ceilings"), there, asked.precision)
-    least = bound.of_step(rows, there, limits, asked.precision)
+    least = bound.bound_of_step(rows, there, limits, asked.precision)
     held = there.trainings[POINT].merge(frames.results.frame("predicted"), on=POINT)
-    by_lines = predicted.shares[prediction.BY_LINE] >= MOSTLY
-    errors = prediction.errors(held[(held["line_share"].astype(float) >= MOSTLY) == by_lines])
+    by_lines = predicted.shares[prediction.BY_LINE] >= MAIN_PART_SHARE
+    errors = prediction.errors(
+        held[(held["line_share"].astype(float) >= MAIN_PART_SHARE) == by_lines]
+    )
     seconds = None if predicted.refusal else predicted.seconds
     return found | {
         "seconds": seconds,
@@ -268,21 +274,25 @@ def as_text(found: Mapping[str, Any], measures: bool) -> str:
 
 
 def _bound_text(least: bound.Bound) -> str:
-    text = f"at least {words.duration(least.seconds)} a step by the ceilings there"
+    text = f"at least {formatting.duration(least.seconds)} a step by the ceilings there"
     if least.low_s is None or least.high_s is None:
         return f"{text}; no training there tells how near a step comes to them"
     if least.trainings == 1:
         times = least.high_s / least.seconds
         return f"{text}; the one training there, {least.nearest}, takes {times:.3g} times its own"
     return (
-        f"{text}; likely {words.duration(least.low_s)} to {words.duration(least.high_s)} ({least.within} "
+        f"{text}; likely {formatting.duration(least.low_s)} to {formatting.duration(least.high_s)} ({least.within} "
         f"of {least.trainings} trainings there are within such a range of the others)"
     )
 
 
 def _operators_text(found: Mapping[str, Any]) -> Iterator[str]:
     parts, shares = found["parts"], found["shares"]
-    how = "lines of their kinds" if shares[prediction.BY_LINE] >= MOSTLY else "the same shapes"
+    how = (
+        "lines of their kinds"
+        if shares[prediction.BY_LINE] >= MAIN_PART_SHARE
+        else "the same shapes"
+    )
     off = f"no training there was predicted mostly by {how}"
     if found["errors"]:
         off = f"such predictions, mostly by {how}, are {prediction.Errors(**found['errors'])}"
@@ -296,13 +306,15 @@ def _operators_text(found: Mapping[str, Any]) -> Iterator[str]:
             yield f"    {part:22}{seconds / MS:10.4g} ms {share:6.0%}"
     yield (
         f"    times {found['closure']:.3g}, what whole steps last over the sum of such parts; of the "
-        f"operators' time {shares[prediction.TIMED]:.0%} was timed in the same shapes, "
+        f"operators' time {shares[prediction.TIMED_ELSEWHERE]:.0%} was timed in the same shapes, "
         f"{shares[prediction.BY_LINE]:.0%} is by lines of their kinds"
     )
 
 
 def _measured_text(own: Mapping[str, Any]) -> str:
-    checks = ", ".join(f"{one['workload']} {words.change(one['error'])}" for one in own["checks"])
+    checks = ", ".join(
+        f"{one['workload']} {formatting.change(one['error'])}" for one in own["checks"]
+    )
     held = f"held against measured steps in the same way: {checks}" if checks else "never tried"
     return (
         f"by its own operators, timed alone now: {own['seconds'] / MS:.4g} ms a step, by their quartiles "
@@ -336,11 +348,13 @@ def main(
     if measure and not model_:
         raise UserError("--measure: times the operators of a --model; a training has been measured")
     factors = factors_of(faster)
-    asked_model = of_model(model_, batch, precision, seq_len, lora, results) if model_ else None
+    asked_model = (
+        request_of_model(model_, batch, precision, seq_len, lora, results) if model_ else None
+    )
     frames = Frames.of_run(results)
-    with options.at_work(f"predicting {training or model_} by {results}"):
+    with options.spinner(f"predicting {training or model_} by {results}"):
         measured = prediction.trainings(frames)
-        asked = asked_model or of_training(str(training), frames.undisturbed, measured)
+        asked = asked_model or request_of_training(str(training), frames.undisturbed, measured)
         asked_places = places(measured.sound, {"host": host, "device": device, "backend": backend})
         able = [cell_of(place, frames) is not None for place, _ in asked_places]
         if measure and not any(able):

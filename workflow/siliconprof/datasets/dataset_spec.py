@@ -21,9 +21,9 @@ from siliconprof.store import model
 from siliconprof.store.experiment import Dataset
 from siliconprof.store.model import Count, Sha256, Text
 
-KINDS = ("text", "speech", "images")
+DATASET_KINDS = ("text", "speech", "images")
 # Kind of data set -> the module that makes its arrays by `make(spec)`.
-MAKERS = {kind: f"siliconprof.datasets.prepare_{kind}" for kind in KINDS}
+MAKERS = {kind: f"siliconprof.datasets.prepare_{kind}" for kind in DATASET_KINDS}
 BUILTIN_TEXT = Path(__file__).resolve().parent / "data" / "builtin_text.txt"
 OWN_KEYS = {
     "text": ("max_bytes",),
@@ -34,7 +34,7 @@ OWN_KEYS = {
 TOKEN_KEYS = ("vocab_size", "tokenizer", "text_column", "split")
 TOKENISED = ("text", "speech")
 # The libraries whose versions decide what the arrays hold.
-LIBRARIES: dict[str, tuple[str, ...]] = {
+KIND_LIBRARIES: dict[str, tuple[str, ...]] = {
     "text": ("tokenizers",),
     "speech": ("tokenizers", "transformers"),
     "images": (),
@@ -46,7 +46,7 @@ READERS: dict[str, tuple[str, ...]] = {
     "images": ("datasets",),
 }
 # What a model needs before its data are read: a workload gets each value as `dataset_KEY`.
-SHAPES: dict[str, tuple[str, ...]] = {
+SHAPE_KEYS: dict[str, tuple[str, ...]] = {
     "text": ("vocab_size",),
     "speech": ("vocab_size", "clip_seconds", "n_mels"),
     "images": (),  # all have 28 x 28 pixels and ten classes
@@ -83,7 +83,7 @@ class DatasetSpec(Dataset):
 
 def packages_of(spec: DatasetSpec) -> tuple[str, ...]:
     """The distributions that preparing a data set may import."""
-    return LIBRARIES[spec.kind] + (() if spec.source == "builtin" else READERS[spec.kind])
+    return KIND_LIBRARIES[spec.kind] + (() if spec.source == "builtin" else READERS[spec.kind])
 
 
 def requested_facts(spec: DatasetSpec) -> dict[str, Any]:
@@ -96,7 +96,7 @@ def requested_facts(spec: DatasetSpec) -> dict[str, Any]:
 def foreign_keys(kind: Any) -> dict[str, str]:
     """The keys that belong to other kinds of data set -> those kinds, for a message."""
     keys = {key: other for other, own in OWN_KEYS.items() if other != kind for key in own}
-    if kind in KINDS and kind not in TOKENISED:
+    if kind in DATASET_KINDS and kind not in TOKENISED:
         keys |= dict.fromkeys(TOKEN_KEYS, " or ".join(TOKENISED))
     return keys
 
@@ -113,7 +113,7 @@ def problems(entry: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     Values that break the schema are passed as well, so no type is taken for granted.
     """
     kind, source = entry.get("kind") or "text", entry.get("source")
-    if kind not in KINDS:
+    if kind not in DATASET_KINDS:
         return
     for key, other in foreign_keys(kind).items():
         if entry.get(key) is not None:

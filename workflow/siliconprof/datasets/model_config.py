@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from siliconprof import words
+from siliconprof import formatting
 from siliconprof.datasets import user_files
 from siliconprof.errors import UserError, in_one_line
-from siliconprof.fingerprint import of_file
+from siliconprof.fingerprint import hash_of_file
 
-FILE = "config.json"
+CONFIG_FILE = "config.json"
 HUB = "https://huggingface.co"
 # Keys that only other kinds of model have -> what they are.
 NO_LANGUAGE_MODEL = {
@@ -50,11 +50,13 @@ def read(model: str) -> tuple[dict[str, Any], str | None]:
     path, revision = parts(model)
     folder = Path(path).expanduser()
     if folder.is_dir():
-        file, commit = folder / FILE, None
+        file, commit = folder / CONFIG_FILE, None
         if not file.is_file():
             names = [one.name for one in sorted(folder.iterdir()) if not one.name.startswith(".")]
-            found = words.listing(names, 5) or "nothing"
-            raise error(model, f"no {FILE} in the folder, found {found}; copy or download it again")
+            found = formatting.listing(names, 5) or "nothing"
+            raise error(
+                model, f"no {CONFIG_FILE} in the folder, found {found}; copy or download it again"
+            )
     elif is_local(model):
         raise error(model, f"no such folder (relative to {Path.cwd()})")
     else:
@@ -68,8 +70,8 @@ def read(model: str) -> tuple[dict[str, Any], str | None]:
 
 def state(model: str | None) -> str | None:
     """The checksum of the config.json in a folder; None for the hub's and inline ones."""
-    file = Path(model, FILE).expanduser() if model and is_local(model) else None
-    return of_file(file) if file and file.is_file() else None
+    file = Path(model, CONFIG_FILE).expanduser() if model and is_local(model) else None
+    return hash_of_file(file) if file and file.is_file() else None
 
 
 def check(config: Mapping[str, Any], model: str) -> None:
@@ -80,7 +82,7 @@ def check(config: Mapping[str, Any], model: str) -> None:
     """
     if not isinstance(config.get("model_type"), str):
         raise error(
-            model, f"its {FILE} has no model_type, such as llama; copy or download it again"
+            model, f"its {CONFIG_FILE} has no model_type, such as llama; copy or download it again"
         )
     for key, what in NO_LANGUAGE_MODEL.items():
         if config.get(key):
@@ -98,9 +100,9 @@ def _downloaded(model: str, path: str, revision: str | None) -> Path:
     try:
         from huggingface_hub import hf_hub_download
 
-        return Path(hf_hub_download(path, FILE, revision=revision))
+        return Path(hf_hub_download(path, CONFIG_FILE, revision=revision))
     except Exception as wrong:  # no client, or an HTTP error, which change from version to version
-        url = f"{HUB}/{path}/resolve/{revision or 'main'}/{FILE}"
+        url = f"{HUB}/{path}/resolve/{revision or 'main'}/{CONFIG_FILE}"
         raise error(
             model,
             f"neither a folder (relative to {Path.cwd()}) nor available from the hub or its cache "

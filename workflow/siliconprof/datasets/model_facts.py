@@ -19,9 +19,9 @@ from siliconprof.errors import UserError
 from siliconprof.store import documents
 from siliconprof.store.cell import canonical_json
 
-FOLDER = "models"
+MODELS_FOLDER = "models"
 # Bytes kept of a batch of B sequences of T tokens are a·BT + b·BT² + c·T + d; these four tell all.
-SHAPES = ((1, 32), (1, 64), (2, 32), (2, 64))
+COUNTED_SHAPES = ((1, 32), (1, 64), (2, 32), (2, 64))
 Kept = tuple[float, float, float, float]  # a, b, c, d
 
 

@@ -62,7 +62,7 @@ def prepare(
     facts["sha256"] = prepared.combined_sha256(facts)
     dataset_spec.check_facts(facts, f"dataset '{spec.name}'")
     read = sources.read(spec, origin, sources_state)
-    files = {sources.FILE: json.dumps(read, indent=1).encode() + b"\n"}
+    files = {sources.SOURCES_FILE: json.dumps(read, indent=1).encode() + b"\n"}
     if made.tokenizer:
         files["tokenizer.json"] = made.tokenizer
     files["dataset.json"] = json.dumps(facts, indent=2, ensure_ascii=False).encode() + b"\n"
@@ -81,11 +81,11 @@ def prepare(
 def record_failure(spec: DatasetSpec, output_dir: Path, reason: str) -> None:
     """Leave a folder that says why there are no data, and is due again in the next run."""
     again = json.dumps({"state": f"tried at {time.time_ns()} ns", "roots": {}}).encode()
-    facts = {"name": spec.name, "kind": spec.kind, prepared.FAILED: reason}
+    facts = {"name": spec.name, "kind": spec.kind, prepared.FAILED_FILE: reason}
     for name in reversed(dataset_spec.files(spec.kind)):  # dataset.json last
-        is_facts = name == prepared.FACTS
+        is_facts = name == prepared.FACTS_FILE
         temporary.write(output_dir / name, json.dumps(facts, indent=2) if is_facts else b"")
-    temporary.write(output_dir / sources.FILE, again)
+    temporary.write(output_dir / sources.SOURCES_FILE, again)
 
 
 def _tried(spec: DatasetSpec, dataset: str, output_dir: Path, state: str) -> str | None:

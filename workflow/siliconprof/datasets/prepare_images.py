@@ -29,7 +29,7 @@ import numpy as np
 
 from siliconprof.datasets import repository, sources, synthesis, user_files
 from siliconprof.datasets.dataset_spec import DatasetSpec
-from siliconprof.datasets.prepared import N_CLASSES, SHAPE
+from siliconprof.datasets.prepared import IMAGE_SHAPE, N_CLASSES
 from siliconprof.errors import in_one_line
 
 Labelled = tuple[np.ndarray, np.ndarray]  # images uint8 (n, 28, 28), labels uint8 (n,)
@@ -99,7 +99,7 @@ def _of_idx_files(spec: DatasetSpec, folder: Path) -> tuple[Labelled, sources.Or
 
 
 def _idx_part(spec: DatasetSpec, folder: Path, images_name: str, labels_name: str) -> Labelled:
-    images = _idx_array(spec, folder, images_name, SHAPE)
+    images = _idx_array(spec, folder, images_name, IMAGE_SHAPE)
     labels = _idx_array(spec, folder, labels_name, ())
     most = labels.max(initial=0)
     if len(images) != len(labels) or most >= N_CLASSES:
@@ -165,7 +165,7 @@ def _of_repository(spec: DatasetSpec) -> tuple[Labelled, sources.Origin]:
 def _decoded(spec: DatasetSpec, cells: Sequence[tuple[Any, ...]], rows: Sequence[int]) -> Labelled:
     from PIL import Image
 
-    images, labels = np.empty((len(rows), *SHAPE), np.uint8), np.empty(len(rows), np.uint8)
+    images, labels = np.empty((len(rows), *IMAGE_SHAPE), np.uint8), np.empty(len(rows), np.uint8)
     for to, row in enumerate(rows):
         file, label = cells[row]
         where = f"row {row} of {repository.place(spec)}"
@@ -181,13 +181,13 @@ def _decoded(spec: DatasetSpec, cells: Sequence[tuple[Any, ...]], rows: Sequence
             )
         try:
             with Image.open(io.BytesIO(repository.content(file))) as image:
-                if (image.mode, image.height, image.width) != ("L", *SHAPE):
+                if (image.mode, image.height, image.width) != ("L", *IMAGE_SHAPE):
                     raise ValueError(f"{image.height} x {image.width} pixels in mode {image.mode}")
                 images[to], labels[to] = np.asarray(image), label
         except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
             name = f" ({file})" if isinstance(file, str) else ""
             raise spec.error(
-                f"{where}{name}: is no image of {SHAPE[0]} x {SHAPE[1]} pixels in mode L (grey): "
+                f"{where}{name}: is no image of {IMAGE_SHAPE[0]} x {IMAGE_SHAPE[1]} pixels in mode L (grey): "
                 f"{in_one_line(error)}; correct image_column, or convert the images"
             ) from error
     return images, labels

@@ -51,19 +51,19 @@ SPECIAL_TOKENS = (
     "<|transcribe|>",
     "<|notimestamps|>",
 )
-N_FFT, HOP, GRID = 400, 160, 1024  # of a clip's features
+N_FFT, HOP, GRID_POINTS = 400, 160, 1024  # of a clip's features
 MAX_TOKENS = 448  # positions of Whisper's decoder
 TOO_MANY_TOKENS = f"with a transcript of more than {MAX_TOKENS} tokens"
 IGNORED = -100  # both frameworks' losses skip such labels
 TOO_LONG = "longer than clip_seconds"
-NO_TEXT = "without a transcript"
+NO_TRANSCRIPT = "without a transcript"
 UNREADABLE = "not readable as audio"
 NOT_FINITE = "with samples that are NaN or infinite"
 UNKNOWN_LENGTH = "of unknown length"  # streamed while it was recorded; libsndfile issue 1038
 # Why clips cannot be used -> what to do.
-FIXES = {
+CLIP_FIXES = {
     TOO_LONG: "raise clip_seconds",
-    NO_TEXT: "correct text_column",
+    NO_TRANSCRIPT: "correct text_column",
     UNREADABLE: "correct audio_column, whose names are relative to the data set's folder, or copy "
     "the files again",
     NOT_FINITE: "convert the recordings again",
@@ -72,7 +72,7 @@ FIXES = {
 
 
 class _Unusable(Exception):
-    """A clip that is skipped; one of `FIXES` says why."""
+    """A clip that is skipped; one of `CLIP_FIXES` says why."""
 
 
 def make(spec: DatasetSpec) -> sources.Material:
@@ -204,7 +204,7 @@ def _usable(
     for text, audio in rows:
         transcript = (text or "").strip()
         if not transcript:
-            skipped[NO_TEXT] += 1
+            skipped[NO_TRANSCRIPT] += 1
             continue
         if isinstance(audio, str | Path) and "://" not in str(audio):
             origin.files.append(Path(audio))
@@ -226,7 +226,7 @@ def _usable(
             break
     if not clips:
         reasons = ", ".join(f"{n} {why}" for why, n in skipped.items()) or "it is empty"
-        fix = ", or ".join(fix for why, fix in FIXES.items() if skipped[why])
+        fix = ", or ".join(fix for why, fix in CLIP_FIXES.items() if skipped[why])
         raise spec.error(
             f"no clip of {repository.place(spec)} can be used: {reasons}{example}; "
             f"{fix or 'correct split'}"
@@ -309,4 +309,4 @@ def log_mel(samples: np.ndarray, clip_seconds: int, n_mels: int) -> np.ndarray:
         dtype=np.float64,
     )[:, :-1]
     logarithm = np.maximum(logarithm, logarithm.max() - 8.0)
-    return (np.rint((logarithm + 4.0) / 4.0 * GRID) / GRID).astype(np.float32)
+    return (np.rint((logarithm + 4.0) / 4.0 * GRID_POINTS) / GRID_POINTS).astype(np.float32)

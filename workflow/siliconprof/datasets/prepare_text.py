@@ -19,7 +19,7 @@ from siliconprof.datasets import dataset_spec, repository, sources, tokenizer, u
 from siliconprof.datasets.dataset_spec import DatasetSpec
 from siliconprof.datasets.tokenizer import END_OF_TEXT
 
-LABELS = ("neg", "pos")  # folders of IMDb's reviews
+SENTIMENT_LABELS = ("neg", "pos")  # folders of IMDb's reviews
 
 
 def make(spec: DatasetSpec) -> sources.Material:
@@ -82,10 +82,11 @@ def _download(spec: DatasetSpec) -> tuple[Iterator[str], sources.Origin] | None:
     if data:
         splits = {"train": "train", "validation": "valid", "test": "test"}
         of_splits = {name: [data / f"ptb.{part}.txt"] for name, part in splits.items()}
-    elif all((folder / "train" / label).is_dir() for label in LABELS):
+    elif all((folder / "train" / label).is_dir() for label in SENTIMENT_LABELS):
         data = folder / split
         of_splits = {
-            name: [folder / name / label for label in LABELS] for name in ("train", "test")
+            name: [folder / name / label for label in SENTIMENT_LABELS]
+            for name in ("train", "test")
         }
     else:
         return None

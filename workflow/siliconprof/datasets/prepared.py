@@ -13,7 +13,7 @@ from siliconprof.store import documents
 if TYPE_CHECKING:
     import numpy as np
 
-FACTS, FAILED = "dataset.json", "failed"  # the key of why nothing could be prepared
+FACTS_FILE, FAILED_FILE = "dataset.json", "failed"  # the key of why nothing could be prepared
 FIX = "delete that folder and run `snakemake` again, or copy the whole folder again"
 # The arrays that a training reads, by kind of data, each in a file of its name.
 ARRAYS = {
@@ -21,11 +21,11 @@ ARRAYS = {
     "speech": ("features", "decoder_input_ids", "labels"),
     "images": ("images", "labels"),
 }
-PARTS = ("train", "validation", "test")  # in the order in which the arrays of images hold them
-SHAPE = (28, 28)  # of MNIST, and of all data sets that are laid out like it
+SPLITS = ("train", "validation", "test")  # in the order in which the arrays of images hold them
+IMAGE_SHAPE = (28, 28)  # of MNIST, and of all data sets that are laid out like it
 N_CLASSES = 10
 # The sizes in dataset.json that the checksum of several arrays covers too.
-SIZES = {
+SIZE_FORMATS = {
     "speech": "{n_clips} {n_mels} {clip_seconds}",
     "images": "train {n_train}\nvalidation {n_validation}\ntest {n_test}",
 }
@@ -42,7 +42,7 @@ def read_facts(folder: Path) -> dict[str, Any]:
         DataError: it is missing, no JSON, or says why nothing could be prepared.
     """
     try:
-        facts = dict(documents.read(folder / FACTS))
+        facts = dict(documents.read(folder / FACTS_FILE))
     except FileNotFoundError:
         raise DataError(
             f"data {folder}: no dataset.json, so nothing is prepared here; {FIX}"
@@ -51,7 +51,7 @@ def read_facts(folder: Path) -> dict[str, Any]:
         raise DataError(
             f"data {folder}: dataset.json is damaged ({in_one_line(error)}); {FIX}"
         ) from None
-    if reason := facts.get(FAILED):
+    if reason := facts.get(FAILED_FILE):
         raise DataError(str(reason))
     return facts
 
@@ -94,6 +94,6 @@ def combined_sha256(facts: Mapping[str, Any]) -> str:
     first, *more = ARRAYS[facts["kind"]]
     if not more:
         return str(facts[f"{first}_sha256"])
-    lines = [SIZES[facts["kind"]].format_map(facts)]
+    lines = [SIZE_FORMATS[facts["kind"]].format_map(facts)]
     lines += [f"{name} {facts[f'{name}_sha256']}" for name in (first, *more)]
     return hashlib.sha256("\n".join(lines).encode("ascii")).hexdigest()

@@ -18,7 +18,7 @@ from typing import Any
 
 import yaml
 
-from siliconprof import words
+from siliconprof import formatting
 from siliconprof.datasets import sources, user_files
 from siliconprof.datasets.dataset_spec import DatasetSpec, PrepareError
 from siliconprof.errors import in_one_line
@@ -36,7 +36,7 @@ HUB_FIXES = {
     # The hub has it: its owner asks who reads it.
     "DatasetNotFoundError": "log in by `hf auth login`, or set source: folder and path: a copy",
 }
-FIXES = {"Bad split": "correct split", "BuilderConfig": "correct subset"}
+ARGUMENT_FIXES = {"Bad split": "correct split", "BuilderConfig": "correct subset"}
 NO_PART = "images need two parts, train and test: files that are named so, or folders"
 # Kind of data set -> the layouts of a folder that are looked for.
 LAYOUTS = {
@@ -75,7 +75,7 @@ def open_repository(spec: DatasetSpec) -> Repository:
     links = user_files.dead_links(folder)
     origin = sources.Origin(files=[*files, folder / CARD], whole_folder=True)
     if links:
-        origin.skipped.append(f"{words.count(len(links), 'dead link')}: {some(links)}")
+        origin.skipped.append(f"{formatting.count(len(links), 'dead link')}: {some(links)}")
     return Repository(builder, origin, files)
 
 
@@ -193,7 +193,7 @@ def _wrong_card(folder: Path) -> str | None:
 def _unreadable(spec: DatasetSpec, error: Exception) -> PrepareError:
     """The error for an exception of `datasets`, whose message lists subsets or splits."""
     message = in_one_line(error).partition(" with any supported extension")[0]
-    fixes = FIXES if spec.source == "folder" else FIXES | HUB_FIXES
+    fixes = ARGUMENT_FIXES if spec.source == "folder" else ARGUMENT_FIXES | HUB_FIXES
     fixes = fixes | {"Bad split": NO_PART} if spec.kind == "images" else fixes
     fix = next((fix for part, fix in fixes.items() if part in message), None)
     if fix is None and spec.source == "folder":
@@ -203,7 +203,7 @@ def _unreadable(spec: DatasetSpec, error: Exception) -> PrepareError:
             f"{p.name}{'/' if p.is_dir() else '' if p.exists() else ' (a dead link)'}"
             for p in paths
         ]
-        found = words.listing(names, MOST_NAMES) or "nothing"
+        found = formatting.listing(names, MOST_NAMES) or "nothing"
         fix = f"looked for {LAYOUTS[spec.kind]}; found {found}"
         if (folder / CARD).is_file():
             fix += "; or correct what README.md says of files and columns"
@@ -266,7 +266,7 @@ def rows(opened: Repository, spec: DatasetSpec, *keys: str) -> Iterator[tuple[An
     except PrepareError:
         raise
     except Exception as error:  # no such split, a damaged file, a connection that breaks
-        is_option = any(part in str(error) for part in FIXES)
+        is_option = any(part in str(error) for part in ARGUMENT_FIXES)
         if wrong := None if is_option else _wrong_file(opened, spec, error):
             raise spec.error(wrong) from error
         raise _unreadable(spec, error) from error

@@ -20,7 +20,7 @@ from siliconprof.store import documents
 if TYPE_CHECKING:
     import numpy as np
 
-FILE = "sources.json"
+SOURCES_FILE = "sources.json"
 NEW = "new"  # the state of a data set without a readable sources.json
 
 
@@ -79,7 +79,7 @@ def state(output_dir: Path) -> str:
     It is the same at every call while the files are the same.
     """
     try:
-        sources = documents.read(output_dir / FILE)
+        sources = documents.read(output_dir / SOURCES_FILE)
         changed, saved_state = list(_changes(sources)), str(sources["state"])
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return NEW
@@ -94,7 +94,7 @@ def changed(output_dir: Path) -> list[str]:
     Raises:
         OSError, ValueError, LookupError: sources.json is missing or damaged.
     """
-    return [path for path, _ in _changes(documents.read(output_dir / FILE))]
+    return [path for path, _ in _changes(documents.read(output_dir / SOURCES_FILE))]
 
 
 def _changes(sources: dict[str, Any]) -> Iterator[tuple[str, Any]]:

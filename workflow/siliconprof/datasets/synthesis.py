@@ -29,14 +29,14 @@ IMAGE_STREAM, TEMPLATE_STREAM = 20_250_117, 20_250_118
 CLIP_STREAM, LETTER_STREAM = 20_240_607, 20_240_608
 
 SIDE = 28  # pixels of an image
-MARGIN = 10  # pixels by which a template is larger than an image, so that its pieces differ
-CELL = 7  # pixels over which a template changes little
-CHUNK = 1_000  # images that are made at a time; each chunk has random numbers of its own
+MARGIN_PIXELS = 10  # pixels by which a template is larger than an image, so that its pieces differ
+CELL_PIXELS = 7  # pixels over which a template changes little
+IMAGES_AT_A_TIME = 1_000  # images that are made at a time; each chunk has random numbers of its own
 
 SAMPLING_RATE_HZ = 16_000
 LETTER = 1_280  # samples of a letter's sound, 80 ms
-GAP = 800  # samples of silence after a word, 50 ms
-WORDS = (
+GAP_SAMPLES = 800  # samples of silence after a word, 50 ms
+SPOKEN_WORDS = (
     "apple bird blue boat book bread chair cold dark day dog door fire fish five four frog "
     "garden gold green hand heart hill horse house jump king lake lamp leaf milk moon night "
     "ocean paper queen quiet rain red river road ship silver six snow song star stone sun table "
@@ -56,22 +56,24 @@ def drawn(bits: np.random.PCG64, low: int, high: int, *shape: int) -> np.ndarray
 @cache
 def templates() -> np.ndarray:
     """int64 (N_CLASSES, SIDE + MARGIN, SIDE + MARGIN), 0 to 255: soft squares, half black."""
-    side = SIDE + MARGIN
-    n = -(-side // CELL) + 1
+    side = SIDE + MARGIN_PIXELS
+    n = -(-side // CELL_PIXELS) + 1
     levels = drawn(np.random.PCG64((TEMPLATE_STREAM,)), -255, 255, N_CLASSES, n, n)
-    squares = levels.repeat(CELL, axis=1).repeat(CELL, axis=2)
-    around = np.lib.stride_tricks.sliding_window_view(squares, (CELL, CELL), axis=(1, 2))
-    return (around.sum(axis=(3, 4))[:, :side, :side] // CELL**2).clip(0)
+    squares = levels.repeat(CELL_PIXELS, axis=1).repeat(CELL_PIXELS, axis=2)
+    around = np.lib.stride_tricks.sliding_window_view(
+        squares, (CELL_PIXELS, CELL_PIXELS), axis=(1, 2)
+    )
+    return (around.sum(axis=(3, 4))[:, :side, :side] // CELL_PIXELS**2).clip(0)
 
 
 def chunk(part: int, number: int) -> tuple[np.ndarray, np.ndarray]:
     """CHUNK images, uint8 (CHUNK, SIDE, SIDE), and their labels, uint8 (CHUNK,)."""
     bits = np.random.PCG64((IMAGE_STREAM, part, number))
-    labels = drawn(bits, 0, N_CLASSES - 1, CHUNK)
-    down, right = drawn(bits, 0, MARGIN, 2, CHUNK)
+    labels = drawn(bits, 0, N_CLASSES - 1, IMAGES_AT_A_TIME)
+    down, right = drawn(bits, 0, MARGIN_PIXELS, 2, IMAGES_AT_A_TIME)
     pieces = np.lib.stride_tricks.sliding_window_view(templates(), (SIDE, SIDE), axis=(1, 2))
-    contrast = drawn(bits, 128, 256, CHUNK, 1, 1)
-    noise = drawn(bits, -64, 64, CHUNK, SIDE, SIDE)
+    contrast = drawn(bits, 128, 256, IMAGES_AT_A_TIME, 1, 1)
+    noise = drawn(bits, -64, 64, IMAGES_AT_A_TIME, SIDE, SIDE)
     images = (pieces[labels, down, right] * contrast >> 8) + noise
     return images.clip(0, 255).astype(np.uint8), labels.astype(np.uint8)
 
@@ -81,7 +83,7 @@ def images(part: int, n: int) -> tuple[np.ndarray, np.ndarray]:
 
     Parts share no image, and the first ones are the same for every n.
     """
-    chunks = [chunk(part, number) for number in range(-(-n // CHUNK))]
+    chunks = [chunk(part, number) for number in range(-(-n // IMAGES_AT_A_TIME))]
     made, labels = (np.concatenate(arrays)[:n] for arrays in zip(*chunks, strict=True))
     return made, labels
 
@@ -113,11 +115,14 @@ def clip(number: int, clip_seconds: int) -> tuple[np.ndarray, str]:
     words: list[str] = []
     room = clip_seconds * SAMPLING_RATE_HZ - lead
     while True:
-        word = WORDS[int(drawn(bits, 0, len(WORDS) - 1))]
-        room -= len(word) * LETTER + GAP
+        word = SPOKEN_WORDS[int(drawn(bits, 0, len(SPOKEN_WORDS) - 1))]
+        room -= len(word) * LETTER + GAP_SAMPLES
         if room < 0:
             break
-        pieces += [*(sound(letter, pitch_percent) for letter in word), np.zeros(GAP, np.int64)]
+        pieces += [
+            *(sound(letter, pitch_percent) for letter in word),
+            np.zeros(GAP_SAMPLES, np.int64),
+        ]
         words.append(word)
     samples = np.concatenate(pieces) * loudness // 32768
     samples += drawn(bits, -background, background, len(samples))

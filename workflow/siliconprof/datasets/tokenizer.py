@@ -14,7 +14,7 @@ from siliconprof.datasets.dataset_spec import DatasetSpec
 from siliconprof.errors import in_one_line
 
 END_OF_TEXT = "<|endoftext|>"
-FILE = "tokenizer.json"
+TOKENIZER_FILE = "tokenizer.json"
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class DatasetTokenizer:
                 raise ValueError("it makes no tokens of it")
         except Exception as error:  # such as a word beyond its vocabulary, without [UNK] for those
             raise self.spec.error(
-                f"tokenizer '{self.spec.tokenizer}': its {FILE} cannot encode the text "
+                f"tokenizer '{self.spec.tokenizer}': its {TOKENIZER_FILE} cannot encode the text "
                 f"({in_one_line(error)}); choose another, or leave tokenizer out to have one trained"
             ) from None
 
@@ -130,15 +130,15 @@ def _read(spec: DatasetSpec) -> DatasetTokenizer:
 
     name = str(spec.tokenizer)
     folder = Path(name).expanduser()
-    where = f"the tokenizer {folder / FILE}"
+    where = f"the tokenizer {folder / TOKENIZER_FILE}"
     try:
         if folder.is_dir():
-            path, revision = folder / FILE, None
+            path, revision = folder / TOKENIZER_FILE, None
         else:
             from huggingface_hub import hf_hub_download
 
-            where = f"tokenizer: no folder '{name}' here, and the hub has no {FILE} of that name"
-            path = Path(hf_hub_download(name, FILE))
+            where = f"tokenizer: no folder '{name}' here, and the hub has no {TOKENIZER_FILE} of that name"
+            path = Path(hf_hub_download(name, TOKENIZER_FILE))
             revision = path.parent.name  # …/snapshots/COMMIT/tokenizer.json
         user_files.refuse(path, as_text=True)
         json = path.read_bytes().removeprefix(codecs.BOM_UTF8)

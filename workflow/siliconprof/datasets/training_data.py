@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from siliconprof.datasets import prepared
-from siliconprof.datasets.prepared import PARTS, DataError
+from siliconprof.datasets.prepared import SPLITS, DataError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,7 +30,7 @@ def load(folder: Path) -> TokenData | SpeechData | ImageData:
     kind, own = facts["kind"], {key: facts[key] for key in ("name", "sha256")}
     own |= {array: prepared.read_array(folder, facts, array) for array in prepared.ARRAYS[kind]}
     if kind == "images":
-        return ImageData(**own, counts={part: facts[f"n_{part}"] for part in PARTS})
+        return ImageData(**own, counts={part: facts[f"n_{part}"] for part in SPLITS})
     if kind == "text":
         return TokenData(**own, vocab_size=facts["vocab_size"])
     return SpeechData(
@@ -203,7 +203,7 @@ class ImageData:
 
     def part_batches(self, part: str, batch_size: int) -> Iterator[dict[str, np.ndarray]]:
         """Yield `train`, `validation` or `test` once, in order; the last batch may be smaller."""
-        start = sum(self.counts[before] for before in PARTS[: PARTS.index(part)])
+        start = sum(self.counts[before] for before in SPLITS[: SPLITS.index(part)])
         stop = start + self.counts[part]
         for at in range(start, stop, batch_size):
             yield self.batch(slice(at, min(at + batch_size, stop)))

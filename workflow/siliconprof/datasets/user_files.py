@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path, PurePath
 from typing import Any
 
-from siliconprof import words
+from siliconprof import formatting
 from siliconprof.errors import UserError, in_one_line
 from siliconprof.store import documents
 
@@ -26,7 +26,7 @@ LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 GZIP = b"\x1f\x8b"
 TEXT_SUFFIXES = {".txt", ".csv", ".tsv", ".json", ".jsonl", ".ndjson"}
 # How files begin that are no text in UTF-8 -> what they are.
-NO_TEXT = {
+COMPRESSED_FORMATS = {
     GZIP: "gzip",
     b"BZh": "bzip2",
     b"\xfd7zXZ\0": "xz",
@@ -76,7 +76,7 @@ def listed(folder: Path, suffix: str = "") -> tuple[list[Path], list[str]]:
             is_link = path.is_symlink() and not path.exists()
             kind = "dead link" if is_link else "folder" if path.is_dir() else "other file"
             others[kind] += 1
-    return files, [f"{words.count(n, kind)} in {folder.name}" for kind, n in others.items()]
+    return files, [f"{formatting.count(n, kind)} in {folder.name}" for kind, n in others.items()]
 
 
 def dead_links(root: Path) -> list[str]:
@@ -100,7 +100,7 @@ def missing_parts(files: Iterable[Path]) -> str | None:
             numbers[file.parent / "*.parquet", ""].add(part[1])
     for (pattern, total), found in numbers.items():
         if len(found) < (int(total) if total else 1 + int(max(found))):
-            numbers_found = words.listing(sorted(found), 5)
+            numbers_found = formatting.listing(sorted(found), 5)
             return f"of {pattern} there is only {numbers_found}; copy or download the others too"
     return None
 
@@ -120,7 +120,9 @@ def refuse(file: Path, as_text: bool = False) -> None:
     if ends.startswith(LFS_POINTER):
         raise ValueError("it is a Git LFS pointer, not the file; run `git lfs pull` in its folder")
     if as_text:
-        if kind := next((kind for begin, kind in NO_TEXT.items() if ends.startswith(begin)), None):
+        if kind := next(
+            (kind for begin, kind in COMPRESSED_FORMATS.items() if ends.startswith(begin)), None
+        ):
             raise ValueError(f"it is {kind}, not text in UTF-8; unpack or convert it")
         if b"\0" in ends:
             raise ValueError(ZEROS)

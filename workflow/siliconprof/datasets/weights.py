@@ -11,14 +11,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from siliconprof import words
+from siliconprof import formatting
 from siliconprof.datasets import model_config, user_files
 from siliconprof.errors import UserError, in_one_line
-from siliconprof.fingerprint import of_file
+from siliconprof.fingerprint import hash_of_file
 
 INDEX = "model.safetensors.index.json"
 # transformers adds or omits these in front of a bare model's names.
-PREFIXES = ("", "transformer.", "model.")
+WEIGHT_PREFIXES = ("", "transformer.", "model.")
 
 
 class Checkpoint:
@@ -44,7 +44,7 @@ class Checkpoint:
             "weights": "pretrained",
             "weights_path": self.path,
             "weights_revision": self.revision,
-            "weights_sha256": {file.name: of_file(file) for file in self.files},
+            "weights_sha256": {file.name: hash_of_file(file) for file in self.files},
         }
 
     def check(self, model: Mapping[str, Any]) -> None:
@@ -93,7 +93,7 @@ class Checkpoint:
                     f"{file} is damaged ({in_one_line(error)}); copy it again"
                 ) from None
             for key in keys:
-                for prefix in PREFIXES:
+                for prefix in WEIGHT_PREFIXES:
                     locations.setdefault(key.removeprefix(prefix), (file, key))
         missing = [name for name in shapes if name not in locations]
         if missing:
@@ -134,7 +134,9 @@ class Checkpoint:
         files = [self.folder / name for name in sorted(names)]
         for file in files:
             if not file.exists():
-                found = words.listing(sorted(path.name for path in self.folder.glob("*.safe*")), 5)
+                found = formatting.listing(
+                    sorted(path.name for path in self.folder.glob("*.safe*")), 5
+                )
                 raise self._error(
                     f"no {file.name} in it, found {found or 'no other parts'}; expected "
                     f"model.safetensors, or all parts that {INDEX} lists: copy or download the rest"

@@ -18,10 +18,10 @@ from typing import Any
 
 from siliconprof.hosts import machine, mlx_blas
 
-VARIABLE = "SILICONPROF_MLX_BLAS"
-OWN = "own"
+BLAS_VARIABLE = "SILICONPROF_MLX_BLAS"
+OWN_KERNELS = "own"
 SONAME = "libopenblas.so.0"  # whichever of its builds the system gives under that name
-REFERENCE = "reference BLAS"  # the name of an untuned BLAS begins with this
+REFERENCE_BLAS = "reference BLAS"  # the name of an untuned BLAS begins with this
 
 
 class _Symbol(ctypes.Structure):
@@ -72,26 +72,28 @@ def name_of(path: str) -> str:
         return f"oneMKL ({name})"
     if re.match(r"lib(c?blas)\b", name):
         version = re.search(r"\.so\.(\d+\.\d+[\d.]*)$", name)
-        return f"{REFERENCE} {version[1] + ' ' if version else ''}({name})"
+        return f"{REFERENCE_BLAS} {version[1] + ' ' if version else ''}({name})"
     return name
 
 
-def of_the_system() -> str | None:
+def system_blas() -> str | None:
     """Apple's BLAS, which comes with the system; None elsewhere."""
     system = machine.operating_system()["distribution"]
     return f"Accelerate ({system})" if machine.is_mac() else None
 
 
 def keeps_own_blas() -> bool:
-    """Whether the user wants MLX to keep the BLAS that it brings (`VARIABLE`).
+    """Whether the user wants MLX to keep the BLAS that it brings (`BLAS_VARIABLE`).
 
     Raises:
         ValueError: the variable has another value; one line.
     """
-    value = os.environ.get(VARIABLE, "")
-    if value not in ("", OWN):
-        raise ValueError(f"{VARIABLE} is '{value}'; expected '{OWN}', or leave it unset")
-    return value == OWN
+    value = os.environ.get(BLAS_VARIABLE, "")
+    if value not in ("", OWN_KERNELS):
+        raise ValueError(
+            f"{BLAS_VARIABLE} is '{value}'; expected '{OWN_KERNELS}', or leave it unset"
+        )
+    return value == OWN_KERNELS
 
 
 def load_for_mlx() -> None:
@@ -113,7 +115,7 @@ def load_for_mlx() -> None:
                 return
 
 
-def of_mlx() -> dict[str, Any]:
+def blas_of_mlx() -> dict[str, Any]:
     """The BLAS that computes MLX's products on the CPU in this process, once MLX is imported.
 
     Returns:
@@ -121,9 +123,9 @@ def of_mlx() -> dict[str, Any]:
         the number of threads that it uses, None where it does not report one.
     """
     path = owner("cblas_sgemm") or owner("cblas_sgemm", sys.modules["mlx.core"].__file__)
-    if path and Path(path).name == mlx_blas.NAME:
-        path = str(mlx_blas.of_scipy())
+    if path and Path(path).name == mlx_blas.LIBRARY_FILE:
+        path = str(mlx_blas.openblas_of_scipy())
     return {
-        "blas": of_the_system() or (name_of(path) if path else None),
+        "blas": system_blas() or (name_of(path) if path else None),
         "blas_threads": _pool(path).get("num_threads") if path else None,
     }

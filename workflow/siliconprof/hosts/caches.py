@@ -14,7 +14,7 @@ from siliconprof.hosts import machine
 
 CPUS = "/sys/devices/system/cpu"
 MOST_INDICES = 10  # of one CPU's caches; there are four on today's
-UNITS = {"K": 2**10, "M": 2**20, "G": 2**30}
+CACHE_SUFFIXES = {"K": 2**10, "M": 2**20, "G": 2**30}
 # For a cache of unknown size: twice the 256 MB of the largest known on a GPU (MI300X).
 BEYOND_UNKNOWN_BYTES = 2**29
 
@@ -84,5 +84,5 @@ def _of_mac() -> tuple[int | None, str]:
 
 def _bytes(text: str) -> int:
     """Bytes of a size such as `32768K`; 0 when it is none."""
-    unit = UNITS.get(text[-1:], 1)
+    unit = CACHE_SUFFIXES.get(text[-1:], 1)
     return unit * (machine.number(text[:-1] if unit > 1 else text) or 0)

@@ -26,23 +26,26 @@ from siliconprof.plugins import PACKAGE_DIR
 
 PROBE_LIMIT_S = 180.0  # a first import from a cold network disk takes a minute
 
-IMPORTED = ("torch", "mlx")  # what is probed first
+IMPORTED_FRAMEWORKS = ("torch", "mlx")  # what is probed first
 OF_TORCH = ("torch-cuda", "torch-mps")
 # Backends that are detected by their frameworks' own facts too; any other is asked itself alone.
-PROBED = ("torch-cpu", *OF_TORCH, "mlx")
+PROBED_BACKENDS = ("torch-cpu", *OF_TORCH, "mlx")
 NO_GPU = "`nvidia-smi -L` must list a GPU, and CUDA_VISIBLE_DEVICES name one of these or be unset"
 IN_USE = "another process holds the GPU: look with `nvidia-smi`, and run again once it has ended"
 NO_KERNELS = "no kernel image"  # for this GPU in this build: only another version fixes it
 CUBLAS_PACKAGES = ("nvidia-cublas", "nvidia-cublas-cu13", "nvidia-cublas-cu12")
 
 # A part of a broken framework's message -> how to fix it; the first that matches counts.
-FIXES = (
+IMPORT_FIXES = (
     (
         "no module named 'torch'",
         "install this host's pins: pip install -r envs/cpu.txt "
         "(envs/cuda.txt with an NVIDIA GPU, envs/apple.txt on a Mac)",
     ),
-    (blas.VARIABLE.lower(), f"set {blas.VARIABLE}={blas.OWN} to keep MLX's own BLAS, or unset it"),
+    (
+        blas.BLAS_VARIABLE.lower(),
+        f"set {blas.BLAS_VARIABLE}={blas.OWN_KERNELS} to keep MLX's own BLAS, or unset it",
+    ),
     (
         "no module named 'mlx",
         "install MLX: pip install mlx on a Mac, 'mlx[cpu]' on Linux, "
@@ -71,7 +74,7 @@ NOT_LOADED = r"^import|^module|\.so\b"  # a message of a library or module that 
 
 def fix_of(reason: str, package: str) -> str:
     """How to fix a framework that failed with a reason."""
-    for sign, fix in FIXES:
+    for sign, fix in IMPORT_FIXES:
         if sign in reason.lower():
             return fix
     if "cuda" in reason.lower() and not re.search(NOT_LOADED, reason, re.I):
@@ -173,7 +176,7 @@ def _gpus(
     gpus: dict[tuple[str, int], dict[str, Any]] = {}
     for backend, answer in answers.items():
         for index, device in enumerate(answer.get("devices", ())):
-            vendor = "nvidia" if backend in PROBED else machine.vendor(device["name"])
+            vendor = "nvidia" if backend in PROBED_BACKENDS else machine.vendor(device["name"])
             own = listed[0] if machine.is_mac() and listed else {"vendor": vendor}
             facts = {**device, **own, "emulated": answer.get("emulated")}
             gpu = gpus.setdefault(
@@ -265,9 +268,9 @@ def detect() -> dict[str, Any]:
         listed = [] if all_hidden() else nvidia_smi()
     kernel = machine.read_text("/proc/driver/nvidia/version")
     match = re.search(r"^NVRM version:.*?\s(\d+\.\d+(?:\.\d+)?)\s", kernel, re.M)
-    others = [name for name in plugins.names("backends") if name not in PROBED]
+    others = [name for name in plugins.names("backends") if name not in PROBED_BACKENDS]
     with ThreadPoolExecutor() as pool:
-        torch, mlx = pool.map(probe, IMPORTED)
+        torch, mlx = pool.map(probe, IMPORTED_FRAMEWORKS)
         driver = {
             "nvidia": match[1] if match else listed[0]["driver"] if listed and not mac else None,
             "macos": system["distribution"] if mac else None,

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Set
 from pathlib import Path
 from typing import Any
 
-from siliconprof import declarations, options, packages, plugins, words
+from siliconprof import declarations, formatting, options, packages, plugins
 from siliconprof.hosts import environment, host_file, machine, registry, remedies
 from siliconprof.hosts.remedies import Remedy, remedy
 
@@ -23,7 +23,7 @@ LITTLE_DISK_BYTES = 2 * GIB
 LITTLE_MEMORY_BYTES = 2 * GIB
 BUSY_SHARE = 0.25  # of the usable cores; one busy core of two made a small product 80 times slower
 COMPILERS = ("c++", "g++", "clang++")
-LABELS = {"cpp compiler": "C++ compiler", "cpu governor": "CPU governor"}
+ROW_LABELS = {"cpp compiler": "C++ compiler", "cpu governor": "CPU governor"}
 
 
 def report(host: Mapping[str, Any]) -> dict[str, Any]:
@@ -35,7 +35,7 @@ def report(host: Mapping[str, Any]) -> dict[str, Any]:
         "probes": {name: _probe(name) for name in plugins.names("probes")},
         "now": now,
         "advice": [
-            *remedies.of(host),
+            *remedies.remedies_of_host(host),
             *_package_advice(host),
             *_now_advice(host, now, now["load_average_1min"]),
         ],
@@ -68,8 +68,8 @@ def before_a_run(
         precisions: of the cells on the CPU.
     """
     kinds = {precision.removeprefix("amp-") for precision in precisions}
-    unused = {remedies.ON_CPU.format(kind) for kind in {*remedies.INSTRUCTIONS} - kinds}
-    for one in (*remedies.of(host), *_now_advice(host, _now(), busy_cores)):
+    unused = {remedies.ON_THE_CPU.format(kind) for kind in {*remedies.INSTRUCTIONS} - kinds}
+    for one in (*remedies.remedies_of_host(host), *_now_advice(host, _now(), busy_cores)):
         if one["fix"] and one["about"] not in unused:
             yield from _remedy_lines(one)
 
@@ -201,7 +201,7 @@ def as_text(document: Mapping[str, Any]) -> str:
     }
     for title, rows in sections.items():
         if rows:
-            lines += ["", title, *(f"  {line}" for line in words.aligned(rows))]
+            lines += ["", title, *(f"  {line}" for line in formatting.aligned(rows))]
     if not document["advice"]:
         return "\n".join([*lines, "", "Nothing to fix."])
     lines += ["", "Warnings and fixes"]
@@ -223,12 +223,12 @@ def _now_row(name: str, value: Any, why: str | None) -> tuple[str, str]:
         shown = f"not known: {why}"
     elif name.endswith("_bytes"):
         shown = _gib(value)
-    return LABELS.get(label, label), shown
+    return ROW_LABELS.get(label, label), shown
 
 
 def main(*, json_: options.Json = False) -> None:
     """Print the report."""
     devices = registry.load(registry.shipped())
-    with options.at_work("looking at this host"):
+    with options.spinner("looking at this host"):
         document = report(host_file.resolve(Path("results"), "auto", devices, again=True))
     print(json.dumps(document, indent=2) if json_ else as_text(document))

@@ -38,7 +38,7 @@ def _torch() -> dict[str, Any]:
         owner = preloaded or blas.owner("sgemm_", torch._C.__file__)
         blas_name = blas.name_of(owner) if owner else None
     return {
-        "blas": blas.of_the_system() or blas_name,
+        "blas": blas.system_blas() or blas_name,
         "cuda_runtime": torch.version.cuda,
         "rocm_runtime": torch.version.hip,
         "mps_built": torch.backends.mps.is_built(),
@@ -58,7 +58,7 @@ def _mlx() -> dict[str, Any]:
     # Every build for CUDA says that it is available, also where no GPU is visible.
     gpus = [kind for kind in ("metal", "cuda") if hasattr(mx, kind) and mx.device_count(mx.gpu)]
     return {
-        "blas": blas.of_mlx()["blas"],
+        "blas": blas.blas_of_mlx()["blas"],
         "gpu": next((kind for kind in gpus if getattr(mx, kind).is_available()), None),
     }
 
@@ -84,7 +84,7 @@ def _plugin(name: str) -> dict[str, Any]:
     return {"devices": backend.gpus()}
 
 
-PROBES: Mapping[str, Callable[[], dict[str, Any]]] = {
+PROBE_FUNCTIONS: Mapping[str, Callable[[], dict[str, Any]]] = {
     "torch": _torch,
     "torch-cuda": partial(_gpus, "torch-cuda"),
     "torch-mps": partial(_gpus, "torch-mps"),
@@ -96,7 +96,7 @@ PROBES: Mapping[str, Callable[[], dict[str, Any]]] = {
 def answer(name: str) -> dict[str, Any]:
     """A probe's facts, or `{"error": one line}`."""
     try:
-        facts = PROBES[name]() if name in PROBES else _plugin(name)
+        facts = PROBE_FUNCTIONS[name]() if name in PROBE_FUNCTIONS else _plugin(name)
     except Exception as error:  # a broken install raises anything
         return {"error": in_one_line(error)}
     simulated = machine.emulated("torch") or machine.emulated("mlx")

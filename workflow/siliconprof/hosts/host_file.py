@@ -21,22 +21,24 @@ from typing import Annotated, Any
 
 from siliconprof import options, plugins
 from siliconprof.errors import UserError, printable_texts
-from siliconprof.fingerprint import of as code_fingerprint
+from siliconprof.fingerprint import fingerprint_of as code_fingerprint
 from siliconprof.hosts import blas, detect, machine, mlx_blas, models, offload_ops, registry
 from siliconprof.store import documents, model, names, temporary
 from siliconprof.store.cell import canonical_sha256
 
-SCHEMA_VERSION = 2
+HOST_SCHEMA_VERSION = 2
 MACHINES = "machines"  # folder of the results: which machine has a label
-AUTO = "auto.json"  # which label this host has where the config says `auto`, whatever it is called
-AGAIN = "delete it to have it made again"
+AUTO_FILE = (
+    "auto.json"  # which label this host has where the config says `auto`, whatever it is called
+)
+MAKE_AGAIN = "delete it to have it made again"
 # The code that detects a host; `frameworks` imports MLX as its backend does, hence the second.
 DETECTOR = ("siliconprof.hosts.detect", "siliconprof.backends.mlx")
 BLAS_LIBRARIES = "libopenblas.so.0 libblas.so.3 libcblas.so.3 libmkl_rt.so.2 libblis.so.4".split()
 # Variables that decide which BLAS or GPU a framework gets.
 DECIDING_VARIABLES = (
     *("LD_PRELOAD", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "DYLD_INSERT_LIBRARIES"),
-    *("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "HIP_VISIBLE_DEVICES", blas.VARIABLE),
+    *("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "HIP_VISIBLE_DEVICES", blas.BLAS_VARIABLE),
 )
 TORCH_DRIVER_FACTS = ("cuda_runtime", "rocm_runtime", "cublas")
 
@@ -59,7 +61,7 @@ def quick_facts() -> dict[str, Any]:
     The interpreter's path is not one: a second clone with a `.venv` of its own is the same host.
     """
     return {
-        "schema_version": SCHEMA_VERSION,
+        "schema_version": HOST_SCHEMA_VERSION,
         "detector": code_fingerprint(DETECTOR).sha256,
         "packages": detect.package_versions(),
         "backends": plugins.names("backends"),
@@ -113,9 +115,9 @@ def load(path: Path | str) -> dict[str, Any]:
     """
     host = _read(path := Path(path))
     if mistakes := model.problems(models.Host, host):
-        raise UserError(f"{path}: damaged ({mistakes[0]}); {AGAIN}")
+        raise UserError(f"{path}: damaged ({mistakes[0]}); {MAKE_AGAIN}")
     if host["label"] != path.stem:  # renamed or copied by hand
-        raise UserError(f"{path}: is the file of host '{host['label']}'; {AGAIN}")
+        raise UserError(f"{path}: is the file of host '{host['label']}'; {MAKE_AGAIN}")
     return host
 
 
@@ -125,12 +127,12 @@ def _read(path: Path) -> Any:
     except FileNotFoundError:
         raise UserError(f"{path}: no such file; `siliconprof doctor` makes it") from None
     except (ValueError, OSError) as error:
-        raise UserError(f"{path}: damaged ({error}); {AGAIN}") from None
+        raise UserError(f"{path}: damaged ({error}); {MAKE_AGAIN}") from None
 
 
 def auto(results_dir: Path | str) -> dict[str, str]:
     """`label` and `fingerprint` of the host that ran here first with `auto`; else of this one."""
-    path = Path(results_dir) / "hosts" / AUTO
+    path = Path(results_dir) / "hosts" / AUTO_FILE
     if not path.exists():
         return {"label": default_label(), "fingerprint": fingerprint()}
     return _machine(path)
@@ -139,7 +141,7 @@ def auto(results_dir: Path | str) -> dict[str, str]:
 def _machine(path: Path) -> dict[str, str]:
     saved = _read(path)
     if not isinstance(saved, dict) or not {"label", "fingerprint"} <= saved.keys():
-        raise UserError(f"{path}: damaged; {AGAIN}")
+        raise UserError(f"{path}: damaged; {MAKE_AGAIN}")
     return saved
 
 
@@ -156,12 +158,12 @@ def label(results_dir: Path | str, configured_label: str) -> str:
     """
     if configured_label == "auto":
         own = auto(results_dir)
-        _require_this_machine(Path(results_dir) / "hosts" / AUTO, own)
+        _require_this_machine(Path(results_dir) / "hosts" / AUTO_FILE, own)
         return own["label"]
     if not re.fullmatch(names.LABEL, configured_label):
-        raise UserError(f"host: is '{configured_label}'; expected auto, or {names.RULE}")
+        raise UserError(f"host: is '{configured_label}'; expected auto, or {names.LABEL_RULE}")
     known = [path.stem for path in (Path(results_dir) / "hosts").glob("*.json")]
-    for other, _ in names.alike([*known, configured_label]):
+    for other, _ in names.case_collision([*known, configured_label]):
         if other.casefold() == configured_label.casefold():
             raise UserError(
                 f"host: is '{configured_label}', and {results_dir} has '{other}', which differs in "
@@ -221,7 +223,7 @@ def assemble(
         for name, state in facts["backends"].items()
     }
     return {
-        "schema_version": SCHEMA_VERSION,
+        "schema_version": HOST_SCHEMA_VERSION,
         "label": label,
         "fingerprint": fingerprint(facts["fingerprint_parts"]),
         "fingerprint_parts": dict(facts["fingerprint_parts"]),
@@ -302,7 +304,7 @@ def main(
         dict[str, Any] | None, "in its place: a label and a fingerprint", options.AS_JSON
     ] = None,
     label: Annotated[str | None, "in its place: of a cluster's nodes, of which this is one"] = None,
-    registry_: options.Registry = options.REGISTRY,
+    registry_: options.Registry = options.REGISTRY_FILE,
     output: Annotated[Path, "the file"],
 ) -> None:
     """Write a host file, and which label this host has from now on; of a node its file alone."""
@@ -316,7 +318,7 @@ def main(
         print(f"{label}: node {socket.gethostname()}: {devices}", file=sys.stderr)
     elif facts:
         store(output, facts)
-        if not (auto := output.with_name(AUTO)).exists():
+        if not (auto := output.with_name(AUTO_FILE)).exists():
             temporary.write(auto, json.dumps({key: facts[key] for key in ("label", "fingerprint")}))
     else:
         raise UserError(

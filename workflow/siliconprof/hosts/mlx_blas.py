@@ -21,7 +21,7 @@ from siliconprof import options
 from siliconprof.errors import UserError, stage
 from siliconprof.store import temporary
 
-NAME = "libsiliconprof-blas.so"
+LIBRARY_FILE = "libsiliconprof-blas.so"
 BUILD = "python -m siliconprof.hosts.mlx_blas"
 # cblas_?gemm by the CBLAS standard's prototypes; its enumerations are ints.
 SOURCE = """\
@@ -43,10 +43,10 @@ GEMM(cblas_cgemm, const void *, const void *)
 
 def adapter() -> Path:
     """The path of the library, which need not exist."""
-    return Path(sys.prefix) / "lib" / NAME
+    return Path(sys.prefix) / "lib" / LIBRARY_FILE
 
 
-def of_scipy() -> Path | None:
+def openblas_of_scipy() -> Path | None:
     """SciPy's OpenBLAS; None where SciPy is not installed, or from other than its wheel."""
     spec = importlib.util.find_spec("scipy")
     if spec is None or spec.origin is None:
@@ -57,7 +57,7 @@ def of_scipy() -> Path | None:
 
 def built() -> list[Path]:
     """What a process loads so that MLX calls SciPy's OpenBLAS, in this order; [] = not built."""
-    library, own = of_scipy(), adapter()
+    library, own = openblas_of_scipy(), adapter()
     return [library, own] if library and own.is_file() else []
 
 
@@ -67,7 +67,7 @@ def build() -> Path:
     Raises:
         UserError: there is no compiler or no library of SciPy's, or the compiler failed; one line.
     """
-    if of_scipy() is None:
+    if openblas_of_scipy() is None:
         raise UserError("mlx-blas: no OpenBLAS of SciPy's wheel is installed: pip install scipy")
     compiler = os.environ.get("CXX", "c++").split()
     if not compiler or not shutil.which(compiler[0]):
@@ -76,7 +76,7 @@ def build() -> Path:
             "install g++) or set CXX"
         )
     target = adapter()
-    made = temporary.beside(target)
+    made = temporary.temporary_path(target)
     command = [*compiler, "-x", "c++", "-O2", "-shared", "-fPIC", "-", "-o", str(made)]
     done = subprocess.run(command, input=SOURCE, capture_output=True, text=True, check=False)
     if done.returncode:

@@ -13,7 +13,7 @@ from siliconprof.store.cell import Cell
 
 WRONG_NODE = "another device than this label stands for"  # how the reason of such a failure begins
 # Frameworks and nvidia-smi differ in whether they count a GPU's reserved memory.
-MEMORY_TOLERANCE = 0.05
+NODE_MEMORY_TOLERANCE = 0.05
 
 
 def expectation(device: Mapping[str, Any]) -> dict[str, Any]:
@@ -33,7 +33,7 @@ def require(cell: Cell, expected: Mapping[str, Any], detected: Mapping[str, Any]
     same = expected["name"] == detected.get("name")
     memory, detected_memory = expected["memory_bytes"], detected.get("memory_bytes")
     if same and memory and detected_memory:
-        same = abs(detected_memory - memory) <= MEMORY_TOLERANCE * memory
+        same = abs(detected_memory - memory) <= NODE_MEMORY_TOLERANCE * memory
     if not same:
         raise UserError(
             f"{WRONG_NODE}: expected {_describe(expected)}, found {_describe(detected)} on "

@@ -56,7 +56,7 @@ def built() -> str | None:
     With it an offloaded cell has another optimizer; pure bf16 needs it.
     """
     try:
-        return fingerprint.of_file(library())
+        return fingerprint.hash_of_file(library())
     except (metadata.PackageNotFoundError, OSError):
         return None
 

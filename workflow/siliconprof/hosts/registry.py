@@ -41,7 +41,7 @@ def load(path: Path | str) -> dict[str, Any]:
     mistakes += map(validation.one_line, _beyond_types(document))
     if mistakes:
         raise UserError("\n".join(f"{path}: {line}" for line in mistakes))
-    return model.made(models.Registry, document).model_dump(exclude_unset=True)
+    return model.validated(models.Registry, document).model_dump(exclude_unset=True)
 
 
 def _part(document: Any, name: str) -> dict[str, Any]:
@@ -114,7 +114,7 @@ def generic_id(name: str, kind: str = "gpu") -> str:
     """An id for a device without an entry: `cpu-amd-epyc`, `gpu-nvidia-geforce-rtx-5090`."""
     if kind == "cpu":
         name = CPU_NAME_NOISE.sub(" ", name)
-    return names.cut(f"{kind}-{_slug(name) or 'unknown'}", names.LONGEST - len("-99"))
+    return names.cut(f"{kind}-{_slug(name) or 'unknown'}", names.LONGEST_LABEL - len("-99"))
 
 
 def kind_of(device_id: str) -> str:

@@ -9,15 +9,15 @@ from typing import Any
 
 from siliconprof.hosts import blas, machine, mlx_blas
 
-REGISTRY = Path("config/devices.yaml")
+REGISTRY_PATH = Path("config/devices.yaml")
 # 16-bit type -> CPU features each of which has instructions for it
 INSTRUCTIONS = {
     "fp16": {"avx512_fp16", "amx_fp16", "asimdhp", "FEAT_FP16"},
     "bf16": {"avx512_bf16", "amx_bf16", "bf16", "FEAT_BF16"},
 }
-ON_CPU = "{} on the CPU"  # what the remedy for a type without instructions is about
+ON_THE_CPU = "{} on the CPU"  # what the remedy for a type without instructions is about
 
-UNMEASURED = {name.lower(): name for name in machine.UNMEASURED_VENDORS.values()}
+UNMEASURED_VENDORS = {name.lower(): name for name in machine.UNMEASURED_VENDORS.values()}
 
 Remedy = dict[str, str | None]  # about, why, fix
 
@@ -27,7 +27,7 @@ def remedy(about: str, why: str, fix: str | None) -> Remedy:
     return {"about": about, "why": why, "fix": fix}
 
 
-def of(host: Mapping[str, Any]) -> Iterator[Remedy]:
+def remedies_of_host(host: Mapping[str, Any]) -> Iterator[Remedy]:
     """Those of a host file's content, whatever else runs on the host."""
     yield from _of_backends(host)
     yield from _of_devices(host)
@@ -48,18 +48,18 @@ def _of_backends(host: Mapping[str, Any]) -> Iterator[Remedy]:
     for name, state in host["backends"].items():
         if state["fix"]:
             yield remedy(name, state["reason"], state["fix"])
-    if (host["blas"]["mlx"] or "").startswith(blas.REFERENCE):
+    if (host["blas"]["mlx"] or "").startswith(blas.REFERENCE_BLAS):
         yield remedy(
             "mlx on the CPU",
             f"MLX multiplies with {host['blas']['mlx']}, which its wheel brings and which is slow: "
             "5 GFLOP/s against 190 with OpenBLAS, seen on two cores; the report says so beside "
             "every number",
-            f"unset {blas.VARIABLE}, which asks for it"
-            if os.environ.get(blas.VARIABLE)
+            f"unset {blas.BLAS_VARIABLE}, which asks for it"
+            if os.environ.get(blas.BLAS_VARIABLE)
             else f"`{mlx_blas.BUILD}` lets MLX call SciPy's OpenBLAS, or install {blas.SONAME} where "
             "the loader finds it (apt install libopenblas0-pthread on Debian or Ubuntu): either is "
             "then loaded before MLX, in MLX's processes alone, and its cells run again. "
-            f"{blas.VARIABLE}={blas.OWN} keeps MLX's own",
+            f"{blas.BLAS_VARIABLE}={blas.OWN_KERNELS} keeps MLX's own",
         )
 
 
@@ -67,21 +67,21 @@ def _of_devices(host: Mapping[str, Any]) -> Iterator[Remedy]:
     for device in host["devices"]:
         if not device["backends"]:
             yield remedy(device["id"], f"{unused(device)}, so it is not measured", None)
-        if device["vendor"] in UNMEASURED:
+        if device["vendor"] in UNMEASURED_VENDORS:
             continue
         if device["kind"] == "gpu" and device["registry_id"] is None:
             cores = f" with {device['gpu_cores']} GPU cores" if device["gpu_cores"] else ""
             yield remedy(
                 device["id"],
-                f"'{device['name']}'{cores} fits no entry, or more than one, of {REGISTRY}: it is "
+                f"'{device['name']}'{cores} fits no entry, or more than one, of {REGISTRY_PATH}: it is "
                 "measured, but without peak rates, so there is no MFU",
-                f"add an entry to {REGISTRY} with its figures and their sources",
+                f"add an entry to {REGISTRY_PATH} with its figures and their sources",
             )
 
 
 def unused(device: Mapping[str, Any]) -> str:
     """Why a device of a host file that no backend can use is not measured."""
-    vendor = UNMEASURED.get(device["vendor"]) if device["kind"] == "gpu" else None
+    vendor = UNMEASURED_VENDORS.get(device["vendor"]) if device["kind"] == "gpu" else None
     return f"no backend measures {vendor}'s GPUs" if vendor else "no backend can use it"
 
 
@@ -90,7 +90,7 @@ def _of_cpu(host: Mapping[str, Any]) -> Iterator[Remedy]:
     for kind in INSTRUCTIONS:
         if why := emulation(cpu, kind):
             yield remedy(
-                ON_CPU.format(kind),
+                ON_THE_CPU.format(kind),
                 f"{why}, which takes many times as long as fp32",
                 f"keep {kind} on the CPU to the smallest sizes"
                 + ("" if emulation(cpu, "bf16") else ", or use bf16"),

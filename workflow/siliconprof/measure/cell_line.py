@@ -7,17 +7,17 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from siliconprof import declarations, words
+from siliconprof import declarations, formatting
 from siliconprof.analyse import record_rows
 from siliconprof.errors import UserError
-from siliconprof.session.trial import AUTO
+from siliconprof.session.resolved_cell import AUTO
 from siliconprof.store import record as records
 from siliconprof.store import table_files
 from siliconprof.store.contents import Record
 
-RATES = {"samples_per_s": "", "flop_per_s": "FLOP/s", "bytes_per_s": "B/s"}
+RATE_SUFFIXES = {"samples_per_s": "", "flop_per_s": "FLOP/s", "bytes_per_s": "B/s"}
 NAME_WIDTH, TIME_WIDTH, SPEED_WIDTH = 42, 18, 34
-MOST_COLUMNS = 110
+LINE_WIDTH = 110
 SAME_BELOW = 1.15  # times as fast; fresh processes of one cell differ by 13 %
 
 
@@ -29,7 +29,7 @@ def name(cell: Mapping[str, str]) -> str:
     return " · ".join(cell[axis] for axis in axes if axis not in skipped)
 
 
-def of(record: Record, others: Iterable[Record] = ()) -> str:
+def line_of_record(record: Record, others: Iterable[Record] = ()) -> str:
     """The line of a record: of its fastest point where it has several.
 
     Args:
@@ -37,8 +37,8 @@ def of(record: Record, others: Iterable[Record] = ()) -> str:
     """
     head = f"{name(vars(record.cell)):<{NAME_WIDTH}} "
     if record.status != "ok":
-        line = f"{head}{words.STATUS_WORDS[record.status]}: {record.reason}"
-        return words.shortened(line, MOST_COLUMNS)
+        line = f"{head}{formatting.STATUS_WORDS[record.status]}: {record.reason}"
+        return formatting.shortened(line, LINE_WIDTH)
     rate, best, n_points = _fastest(record)
     remark = _remark(record, n_points)
     if rate and n_points == 1 and not remark and record.cell.parameters.get("batch_size") != AUTO:
@@ -46,10 +46,10 @@ def of(record: Record, others: Iterable[Record] = ()) -> str:
     speed = _speed(rate, best) if best else ""
     point = f"({declarations.describe(best)})" if best and n_points > 1 else ""
     line = f"{head}{speed:<{SPEED_WIDTH}}  {'  '.join(filter(None, [remark, point]))}"
-    return words.shortened(line.replace(words.THIN, " ").rstrip(), MOST_COLUMNS)
+    return formatting.shortened(line.replace(formatting.THIN, " ").rstrip(), LINE_WIDTH)
 
 
-def beside(results: Path, own: Record) -> Iterator[Record]:
+def records_of_same_work(results: Path, own: Record) -> Iterator[Record]:
     """The records of the same work on other backends and devices of the host."""
     cell = own.cell
     folder, file = results / "records" / cell.host, f"{cell.scenario}/{cell.precision}.json"
@@ -101,7 +101,7 @@ def _fastest(record: Record) -> tuple[str, Mapping[str, Any], int]:
     key = table_files.key_of("", record.cell)
     every = [key | row for row in record_rows.point_rows(record)]
     rows = [row for row in every if not row["point_disturbed"]] or every
-    rates = [rate for rate in RATES if any(row.get(rate) for row in rows)]
+    rates = [rate for rate in RATE_SUFFIXES if any(row.get(rate) for row in rows)]
     intensities = [row["flops"] / row["bytes"] for row in rows if row["flops"] and row["bytes"]]
     if intensities and max(intensities) < declarations.PRODUCT_INTENSITY:
         rates = [rate for rate in rates if rate != "flop_per_s"]
@@ -115,11 +115,17 @@ def _fastest(record: Record) -> tuple[str, Mapping[str, Any], int]:
 def _speed(rate: str, best: Mapping[str, Any]) -> str:
     """`7.43 ms ±  3 %  538 samples/s`, or `2.6 ms ±  1 %  102 GFLOP/s`."""
     time = _series(best)
-    within = f"{words.duration(best[f'{time}_median_s'])}{_half_width(best, time)}" if time else ""
+    within = (
+        f"{formatting.duration(best[f'{time}_median_s'])}{_half_width(best, time)}" if time else ""
+    )
     if not rate:
         return f"{within:>{TIME_WIDTH}}"
-    unit = RATES[rate]
-    per_s = words.scaled(best[rate], unit) if unit else f"{words.significant(best[rate])} samples/s"
+    unit = RATE_SUFFIXES[rate]
+    per_s = (
+        formatting.scaled(best[rate], unit)
+        if unit
+        else f"{formatting.significant(best[rate])} samples/s"
+    )
     return f"{within:>{TIME_WIDTH}}  {per_s}"
 
 
@@ -136,4 +142,4 @@ def _half_width(row: Mapping[str, Any], time: str) -> str:
     if low_s is None or high_s is None:
         return ""
     half = f"{(high_s - low_s) / 2 / row[f'{time}_median_s']:3.0%}".replace("%", " %")
-    return f" {words.spread(row[f'{time}_n'], half)}"
+    return f" {formatting.spread(row[f'{time}_n'], half)}"

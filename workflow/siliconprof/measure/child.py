@@ -16,19 +16,19 @@ from typing import Any
 
 from siliconprof.errors import printable
 from siliconprof.lifetime import pipeline_alive
-from siliconprof.measure import fork_server, leftovers, scratch
-from siliconprof.session import exhaustion
-from siliconprof.session.trial import Trial
+from siliconprof.measure import fork_server, process_cleanup, scratch
+from siliconprof.session import oom
+from siliconprof.session.resolved_cell import ResolvedCell
 from siliconprof.store import documents
 
 POLL_S = 0.25
 FRESH = "an interpreter of its own"
-FORKED = "a fork of one that had imported its libraries and computed nothing"
+FORKED_METHOD = "a fork of one that had imported its libraries and computed nothing"
 CHUNK_BYTES = 2**16  # what a pipe holds
 ENDS_WITHIN_S = 12.0  # a process that was killed and what it left, unless stuck in the kernel
 HEAD_BYTES = TAIL_BYTES = 2**20  # of the output, in the log
 TAIL_LINES = 200
-LONGEST = 1000  # characters of a last line
+LONGEST_LINE = 1000  # characters of a last line
 
 
 class PipelineGone(Exception):
@@ -80,7 +80,7 @@ class Output:
     def last_line(self) -> str:
         """The last line that is not empty, printable and cut where long."""
         lines = (line.strip() for line in reversed(self.tail.splitlines()))
-        return printable(next((line for line in lines if line), "")[:LONGEST])
+        return printable(next((line for line in lines if line), "")[:LONGEST_LINE])
 
     def close(self) -> None:
         """Write the end to the log."""
@@ -106,20 +106,20 @@ class Child:
 
     def __init__(
         self,
-        trial: Trial,
+        resolved: ResolvedCell,
         result: Path,
         job: Mapping[str, Any],
         under: Sequence[str],
     ) -> None:
-        self.oom_kills_before, self.started_s = exhaustion.cgroup_kills(), time.monotonic()
+        self.oom_kills_before, self.started_s = oom.cgroup_kills(), time.monotonic()
         self._messages = result.with_suffix(".progress")
-        self.output = Output(trial.backend.aborts)
+        self.output = Output(resolved.backend.aborts)
         own = {"supervisor": os.getpid(), "result": str(result), "progress": str(self._messages)}
-        job = {"cell": json.loads(trial.cell.to_json()), **own, **job}
-        environment = fork_server.child_environment(trial, result.with_name(scratch.CODE))
+        job = {"cell": json.loads(resolved.cell.to_json()), **own, **job}
+        environment = fork_server.child_environment(resolved, result.with_name(scratch.CODE))
         says, to_say = os.pipe()
         try:
-            self.pid, self._ended, self.started = _start(trial, job, under, environment, to_say)
+            self.pid, self._ended, self.started = _start(resolved, job, under, environment, to_say)
         finally:
             os.close(to_say)
         self.returncode = 0
@@ -181,7 +181,7 @@ Ended = Callable[[], tuple[int, list[str]]]  # waits: (exit code, what was left 
 
 
 def _start(
-    trial: Trial,
+    resolved: ResolvedCell,
     job: Mapping[str, Any],
     under: Sequence[str],
     environment: Mapping[str, str],
@@ -189,14 +189,14 @@ def _start(
 ) -> tuple[int, Ended, str]:
     """(process id, what waits for its end, how it was started)."""
     started = FRESH
-    if fork_server.may_fork(trial) and fork_server.VARIABLE in os.environ:
+    if fork_server.may_fork(resolved) and fork_server.SERVER_VARIABLE in os.environ:
         try:
-            forked = fork_server.forked(trial, environment, job, output, require_pipeline)
-            return *forked, FORKED
+            forked = fork_server.forked(resolved, environment, job, output, require_pipeline)
+            return *forked, FORKED_METHOD
         except fork_server.NoFork as error:
             started = f"{FRESH}, since {error}"
             print(f"not forked: {error}; starts {FRESH}", file=sys.stderr)
-    leftovers.adopt()
+    process_cleanup.adopt()
     process = subprocess.Popen(
         [*under, sys.executable, "-m", fork_server.WORKER, json.dumps(job)],
         env=environment,
@@ -206,7 +206,7 @@ def _start(
         start_new_session=True,
     )
     # 0 where whoever started us ignores SIGCHLD; the result file then has the status
-    return process.pid, lambda: (process.wait(), leftovers.end(process.pid)), started
+    return process.pid, lambda: (process.wait(), process_cleanup.end(process.pid)), started
 
 
 def require_pipeline() -> None:

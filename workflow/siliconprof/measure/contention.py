@@ -9,7 +9,7 @@ from typing import Any
 from siliconprof.probes import interference
 
 DISTURBED = "contended"  # flag
-NO_SPEED = "offload_on_cpu"  # flag of what no table compares
+MECHANISM_ONLY_CODE = "offload_on_cpu"  # flag of what no table compares
 LOOKS_S = 0.5  # at the load of now
 
 
@@ -24,7 +24,7 @@ def is_over(record: Mapping[str, Any], budget_s: float) -> bool:
     took_s = accounting["wall_s"] - (accounting.get("waited_for_lock_s") or 0.0)
     if not cell["trainer"] or cell["parameters"].get("capture") or took_s > budget_s:
         return False
-    if record["status"] != "ok" or DISTURBED not in codes or NO_SPEED in codes:
+    if record["status"] != "ok" or DISTURBED not in codes or MECHANISM_ONLY_CODE in codes:
         return False
     if record["scenario"]["batch_size_found"]:
         return False

@@ -42,13 +42,13 @@ from siliconprof.backends.base import Backend
 from siliconprof.errors import in_one_line
 from siliconprof.hosts import machine
 from siliconprof.lifetime import PIPELINE_VARIABLE, forks_here, in_a_fork
-from siliconprof.measure import inherited, leftovers, page_tables
+from siliconprof.measure import environment_filter, page_tables, process_cleanup
 from siliconprof.plugins import PACKAGE_DIR
-from siliconprof.session.trial import Trial
+from siliconprof.session.resolved_cell import ResolvedCell
 from siliconprof.store.cell import Cell
 
-VARIABLE = "SILICONPROF_FORK_SERVER"  # the root's address, for supervisors
-OWN = "SILICONPROF_"  # variables of this package
+SERVER_VARIABLE = "SILICONPROF_FORK_SERVER"  # the root's address, for supervisors
+OWN_PREFIX = "SILICONPROF_"  # variables of this package
 # Where compilers keep what they have made: read when they compile, and not when they are loaded.
 COMPILER_CACHES = ("TMPDIR", "TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "MLX_PTX_CACHE_DIR")
 # The shell's and Snakemake's, which no library reads when it is loaded
@@ -114,7 +114,7 @@ def start(address: str, pipeline: int) -> None:
 
 def _connected() -> socket.socket:
     """A connection to the root that the environment names, which the first cell of a run starts."""
-    address, pipeline = os.environ[VARIABLE], os.environ.get(PIPELINE_VARIABLE)
+    address, pipeline = os.environ[SERVER_VARIABLE], os.environ.get(PIPELINE_VARIABLE)
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     try:
         connection.connect(f"\0{address}")
@@ -140,8 +140,8 @@ def _started(environment: Mapping[str, str], descriptors: Sequence[int]) -> int:
     return 0
 
 
-def child_environment(trial: Trial, code: Path) -> dict[str, str]:
-    """The child's environment: the trial's own, this checkout's code, and `inherited.without`.
+def child_environment(resolved: ResolvedCell, code: Path) -> dict[str, str]:
+    """The child's environment: the cell's own, this checkout's code, and `environment_filter.without`.
 
     Args:
         code: the cell's folder of what is compiled (`scratch`); who keeps such between processes:
@@ -149,42 +149,44 @@ def child_environment(trial: Trial, code: Path) -> dict[str, str]:
             backend/cpu/compiled.cpp and backend/cuda/jit_module.cpp.
     """
     path = filter(None, [str(PACKAGE_DIR.parent), os.environ.get("PYTHONPATH")])
-    own = trial.environment(os.environ)
+    own = resolved.environment(os.environ)
     own |= dict.fromkeys(COMPILER_CACHES, str(code))
     own |= packages.environment(
-        declarations.libraries_with(trial.backend.framework), trial.packages
+        declarations.libraries_with(resolved.backend.framework), resolved.packages
     )
     own |= {"PYTHONPATH": os.pathsep.join(path), "PYTHONSAFEPATH": "1", "PYTHONUNBUFFERED": "1"}
-    return inherited.without(os.environ) | own
+    return environment_filter.without(os.environ) | own
 
 
-def may_fork(trial: Trial) -> bool:
+def may_fork(resolved: ResolvedCell) -> bool:
     """Whether a fork measures it as a fresh interpreter does; nothing can be put before a fork."""
-    cell = trial.cell
-    able = forks_here() and trial.backend.may_fork(cell.device_kind)
+    cell = resolved.cell
+    able = forks_here() and resolved.backend.may_fork(cell.device_kind)
     return able and not cell.parameters.get("capture")
 
 
-def _request(trial: Trial, environment: Mapping[str, str]) -> Message:
+def _request(resolved: ResolvedCell, environment: Mapping[str, str]) -> Message:
     """What the tree needs to know of a cell; its branch is what libraries may read when loaded.
 
     This package's own variables are read anew in a fork, and so is its code.
     """
     others = environment["PYTHONPATH"].partition(os.pathsep)[2]
     later = {*COMPILER_CACHES, *OF_A_JOB}
-    theirs = {n: v for n, v in environment.items() if n not in later and not n.startswith(OWN)}
+    theirs = {
+        n: v for n, v in environment.items() if n not in later and not n.startswith(OWN_PREFIX)
+    }
     return {
         "environment": dict(environment),
         "branch": theirs | {"PYTHONPATH": others},
         "package": str(PACKAGE_DIR.parent),
         "folder": os.getcwd(),
-        "cell": trial.cell.to_json(),
-        "imports": [name for name, _ in trial.imports()],
+        "cell": resolved.cell.to_json(),
+        "imports": [name for name, _ in resolved.imports()],
     }
 
 
 def forked(
-    trial: Trial,
+    resolved: ResolvedCell,
     environment: Mapping[str, str],
     job: Mapping[str, Any],
     output: int,
@@ -206,7 +208,7 @@ def forked(
     """
     try:
         connection = _connected()
-        _send(connection, _request(trial, environment) | {"job": dict(job)}, [output])
+        _send(connection, _request(resolved, environment) | {"job": dict(job)}, [output])
         until = time.monotonic() + STARTS_WITHIN_S
         while not select.select([connection], [], [], POLL_S)[0]:
             check()
@@ -246,7 +248,7 @@ class Branch:
         self.failed = ""  # why it could not
         self.pages: list[tuple[int, int]] = []  # of files, as after its imports
         self.below: dict[str, socket.socket] = {}  # by the next import
-        leftovers.adopt()
+        process_cleanup.adopt()
 
     def serve(self) -> Message | None:
         """Hand requests down or fork, until the process above ends.
@@ -284,12 +286,12 @@ class Branch:
         here.close()
         self._let_go()
         self.control, self.below = there, {}
-        leftovers.adopt()
+        process_cleanup.adopt()
         try:
-            trial = Trial(Cell.from_json(request["cell"]))
+            resolved = ResolvedCell(Cell.from_json(request["cell"]))
             packages.hide_as_told(request["environment"])
-            trial.imports()[self.depth][1]()
-            if lacks := _what_a_fork_lacks(trial.backend()):
+            resolved.imports()[self.depth][1]()
+            if lacks := _what_a_fork_lacks(resolved.backend()):
                 self.failed = f"importing {what} {lacks}, which a fork would not have"
         except Exception as error:  # the cell's own process finds out what that means
             self.failed = in_one_line(error)
@@ -327,9 +329,9 @@ class Branch:
             os.close(ends)
             if connection.fileno() not in ready:
                 status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-                _send(connection, {"status": status, "killed": leftovers.end(pid)})
+                _send(connection, {"status": status, "killed": process_cleanup.end(pid)})
                 return False
-        leftovers.end(pid, grace_s=0)
+        process_cleanup.end(pid, grace_s=0)
         return False
 
 
@@ -376,7 +378,7 @@ def _hand_down(below: dict[str, socket.socket], request: Message, descriptors: l
     branch, package = request.pop("branch"), request["package"]
     if package != (own := str(PACKAGE_DIR.parent)):  # another copy's, maybe with other plug-ins
         with suppress(LookupError):
-            Trial(Cell.from_json(request["cell"]))
+            ResolvedCell(Cell.from_json(request["cell"]))
             package = own
     branch["PYTHONPATH"] = os.pathsep.join(filter(None, [package, branch["PYTHONPATH"]]))
     key = json.dumps(branch, sort_keys=True)

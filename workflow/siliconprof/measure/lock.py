@@ -22,11 +22,11 @@ SHARED = "/tmp/siliconprof.lock"  # by all users
 LOCK_FILE_VARIABLE = "SILICONPROF_LOCK_FILE"
 POLL_S = 0.1
 TELL_EVERY_S = 60.0  # of one that waits
-LONGEST = 400  # bytes of what the file says
+LONGEST_NOTE = 400  # bytes of what the file says
 
 
 @contextmanager
-def alone(check: Callable[[], None], doing: str) -> Iterator[float]:
+def exclusive_host(check: Callable[[], None], doing: str) -> Iterator[float]:
     """Hold the host's lock, once nobody else does; the seconds that it waited.
 
     Log and terminal say for whom.
@@ -63,7 +63,7 @@ def alone(check: Callable[[], None], doing: str) -> Iterator[float]:
                 ) from None
             if time.monotonic() - told_s >= TELL_EVERY_S:
                 told_s = time.monotonic()
-                holder = printable(os.pread(descriptor, LONGEST, 0).decode(errors="replace"))
+                holder = printable(os.pread(descriptor, LONGEST_NOTE, 0).decode(errors="replace"))
                 for stream in (sys.stderr, sys.stdout):
                     print(f"waiting for {holder or 'another process'}", file=stream, flush=True)
             check()

@@ -12,7 +12,7 @@ from siliconprof.errors import CANNOT_WRITE_STATUS, CannotWrite
 from siliconprof.hosts import cgroups
 from siliconprof.lifetime import killed_by
 from siliconprof.measure.child import Child, Output
-from siliconprof.session import exhaustion, memory_limit
+from siliconprof.session import memory_limit, oom
 
 
 def outcome(
@@ -51,7 +51,7 @@ def outcome(
     tail, last = child.output.tail, child.output.last_line
     if code < 0:
         evidence = memory_limit.evidence(group) if group and -code == signal.SIGKILL else None
-        evidence = evidence or exhaustion.evidence(
+        evidence = evidence or oom.evidence(
             child.pid, -code, child.started_s, child.oom_kills_before, tail
         )
         killed = f"{killed_by(-code)}; {reached}"
@@ -72,6 +72,6 @@ def aborted(report: dict[str, Any], aborts: Mapping[str, str], output: Output) -
         return report
     if report["status"] != "ok":
         return report | {"reason": f"{report['reason']}; {aborts[sign]}"}
-    line = exhaustion.exhaustion_line(output.tail)
+    line = oom.exhaustion_line(output.tail)
     reason = f"{aborts[sign]}; its output: {line or sign}"
     return report | {"status": "oom" if line else "failed", "reason": reason, "points": []}

@@ -22,30 +22,30 @@ from pathlib import Path
 from siliconprof.errors import writing
 from siliconprof.store import temporary
 
-FOLDER = "scratch"  # of the results
+SCRATCH_FOLDER = "scratch"  # of the results
 CODE = "code"  # of a cell's own folder
-PLAIN = re.compile(r"[A-Za-z0-9/._+=-]+")
+PLAIN_PATH = re.compile(r"[A-Za-z0-9/._+=-]+")
 LEFT_AFTER_S = 86400
-VARIABLE = "SILICONPROF_CODE_FOLDER"  # what the cells of this run have compiled
+CODE_VARIABLE = "SILICONPROF_CODE_FOLDER"  # what the cells of this run have compiled
 
 
-def of_a_run(results: Path) -> None:
+def run_folder(results: Path) -> None:
     """Have the cells that this process starts hand on what they compile, until it ends."""
-    folder = results.absolute() / FOLDER / f"{CODE}-{secrets.token_hex(4)}"
-    os.environ[VARIABLE] = str(folder)
+    folder = results.absolute() / SCRATCH_FOLDER / f"{CODE}-{secrets.token_hex(4)}"
+    os.environ[CODE_VARIABLE] = str(folder)
     atexit.register(temporary.remove, folder)
 
 
 def tidy(results: Path) -> None:
     """Remove what processes that were killed have left, a day later."""
-    for path in (results / FOLDER).glob("*"):
+    for path in (results / SCRATCH_FOLDER).glob("*"):
         with suppress(OSError):
             if time.time() - path.stat().st_mtime > LEFT_AFTER_S:
                 temporary.remove(path)
 
 
 @contextmanager
-def of_a_cell(parent: Path) -> Iterator[Path]:
+def cell_folder(parent: Path) -> Iterator[Path]:
     """A folder below `parent` that goes with the cell.
 
     Where that has a sign of the shell in its path it is a private one of the system's, since MLX and
@@ -54,7 +54,7 @@ def of_a_cell(parent: Path) -> Iterator[Path]:
     Raises:
         CannotWrite: it cannot be made.
     """
-    if not PLAIN.fullmatch(str(parent.absolute())):
+    if not PLAIN_PATH.fullmatch(str(parent.absolute())):
         parent = Path(tempfile.gettempdir())
     with writing(parent):
         parent.mkdir(parents=True, exist_ok=True)
@@ -67,7 +67,7 @@ def of_a_cell(parent: Path) -> Iterator[Path]:
 
 def take(own: Path, compiles: bool) -> None:
     """Make the cell's folder of code: that of the run, if any, unless it is to start from nothing."""
-    if not compiles and (shared := os.environ.get(VARIABLE)):
+    if not compiles and (shared := os.environ.get(CODE_VARIABLE)):
         with suppress(OSError):  # not there
             os.rename(shared, own)
     own.mkdir(exist_ok=True)
@@ -75,6 +75,6 @@ def take(own: Path, compiles: bool) -> None:
 
 def give_back(own: Path, compiles: bool) -> None:
     """Leave the folder to the run's next cell."""
-    if not compiles and (shared := os.environ.get(VARIABLE)):
+    if not compiles and (shared := os.environ.get(CODE_VARIABLE)):
         with suppress(OSError):  # on another disk
             os.rename(own, shared)

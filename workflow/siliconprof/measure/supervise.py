@@ -28,13 +28,20 @@ from siliconprof.cells import method
 from siliconprof.datasets import dataset_spec, prepared
 from siliconprof.errors import UserError, writing
 from siliconprof.hosts import cgroups, environment, machine, node_check
-from siliconprof.measure import cell_line, contention, inherited, leftovers, lock, scratch
+from siliconprof.measure import (
+    cell_line,
+    contention,
+    environment_filter,
+    lock,
+    process_cleanup,
+    scratch,
+)
 from siliconprof.measure.child import Child, PipelineGone, require_pipeline
 from siliconprof.measure.outcome import aborted, outcome
 from siliconprof.plugins import CHECKOUT
 from siliconprof.session import memory_limit
+from siliconprof.session.resolved_cell import ResolvedCell
 from siliconprof.session.timing import Plan
-from siliconprof.session.trial import Trial
 from siliconprof.store import record, temporary
 from siliconprof.store.cell import Cell, canonical_sha256, identity, point_name
 
@@ -47,13 +54,13 @@ REACHES_ALL_WITHIN_S = 3.0  # a signal that a scheduler sends to a whole job
 
 
 def compose(
-    trial: Trial,
+    resolved: ResolvedCell,
     result: Mapping[str, Any],
     declared: Mapping[str, Any],
     started: datetime,
     planned: str | None,
 ) -> dict[str, Any]:
-    """The record of a trial, from its child's result and what its supervisor knows.
+    """The record of a cell, from its child's result and what its supervisor knows.
 
     Args:
         result: as `supervise` returns it.
@@ -61,7 +68,7 @@ def compose(
         started: when the supervisor started, in UTC.
         planned: version of the method and fingerprint of its code, as the pipeline saw it.
     """
-    cell = trial.cell
+    cell = resolved.cell
     before = result["surroundings"]
     flags = list(result.get("flags", []))
     was, now = before["code"]["fingerprint"], method_code(cell)["fingerprint"]
@@ -71,22 +78,22 @@ def compose(
     emulated = result.get("emulated") or declared.get("emulated")
     if emulated:
         flags.append({"code": "emulated", "detail": f"{emulated}: no measurement"})
-    variables = inherited.account(os.environ, trial.environment(os.environ))
+    variables = environment_filter.account(os.environ, resolved.environment(os.environ))
     if variables["left"] and result.get("points"):
         detail = f"set in the shell: {', '.join(variables['left'])}"
-        flags.append({"code": inherited.FLAG, "detail": detail})
+        flags.append({"code": environment_filter.VARIABLES_FLAG, "detail": detail})
     method: dict[str, Any] = {"timing": asdict(Plan.of(cell.timing))}
     host = dict(before["environment"])
     if cell.threads != host.pop("threads_auto"):
         host["threads_rule"] = "cpu_threads of the experiment"
     composed = {
-        "schema_version": record.SCHEMA_VERSION,
+        "schema_version": record.RECORD_SCHEMA_VERSION,
         "method_version": record.METHOD_VERSION,
         "cell": json.loads(cell.to_json()),
         "status": result["status"],
         "reason": result.get("reason"),
         "started_at": started.isoformat(timespec="seconds"),
-        "scenario": result.get("scenario") or trial.scenario(),
+        "scenario": result.get("scenario") or resolved.scenario(),
         "precision": result.get("precision")
         or {"requested": cell.precision, "effective": None, "evidence": {}},
         **{part: result.get(part, []) for part in LISTED},
@@ -110,7 +117,7 @@ def compose(
 
 def method_code(cell: Cell) -> dict[str, Any]:
     """The `code` of a record: the fingerprint of the method code as it is on disk now."""
-    code = fingerprint.of(method.code_roots(cell), fingerprint.Package())
+    code = fingerprint.fingerprint_of(method.code_roots(cell), fingerprint.Package())
     return {"fingerprint": code.sha256, "modules": dict(code.modules)}
 
 
@@ -120,7 +127,7 @@ def surroundings(cell: Cell) -> dict[str, Any]:
 
 
 def run(
-    trial: Trial,
+    resolved: ResolvedCell,
     result: Path,
     job: Mapping[str, Any],
     under: Sequence[str],
@@ -135,10 +142,10 @@ def run(
     Raises:
         PipelineGone: the pipeline died; the child has been ended.
     """
-    limit_s = Plan.of(trial.cell.timing).time_limit_s
+    limit_s = Plan.of(resolved.cell.timing).time_limit_s
     code_folder = result.with_name(scratch.CODE)
-    scratch.take(code_folder, trial.compiles)
-    child = Child(trial, result, job, under)
+    scratch.take(code_folder, resolved.compiles)
+    child = Child(resolved, result, job, under)
     try:
         code, wall_s = child.wait(limit_s - spent_s)
         if code is not None and -code in ENDINGS:
@@ -149,21 +156,21 @@ def run(
     report = outcome(child, code, limit_s, result, group)
     if group:
         if "scenario" not in report:
-            report["scenario"] = memory_limit.read_into(trial.scenario(), group)
+            report["scenario"] = memory_limit.read_into(resolved.scenario(), group)
         group.remove()
     if report["status"] == "ok" and not report.get("points"):
         report |= {"status": "failed", "reason": NO_POINT}
-    report = aborted(report, trial.backend.aborts, child.output)
+    report = aborted(report, resolved.backend.aborts, child.output)
     if report["status"] == "ok":
-        scratch.give_back(code_folder, trial.compiles)
+        scratch.give_back(code_folder, resolved.compiles)
     elif report["status"] == "failed" and any(code_folder.rglob("*.so")):
         why = machine.not_executable(result.parent.parent)
         report["reason"] = "; ".join([*(why or ()), report["reason"]])
-    if report["status"] == "failed" and trial.compiles and trial.backend.compile_caveat:
-        report["reason"] += f"; {trial.backend.compile_caveat}"
+    if report["status"] == "failed" and resolved.compiles and resolved.backend.compile_caveat:
+        report["reason"] += f"; {resolved.backend.compile_caveat}"
     flags = list(report.get("flags", []))
     if child.killed:
-        names = leftovers.listed(child.killed)
+        names = process_cleanup.listed(child.killed)
         print(f"killed leftover processes: {names}", file=sys.stderr)
         flags.append({"code": "left_processes", "detail": f"{len(child.killed)} killed: {names}"})
     if under:
@@ -216,13 +223,13 @@ def checkpoint_folder(
 
 
 def supervise(
-    trial: Trial,
+    resolved: ResolvedCell,
     results: Path | None,
     beside: Path,
     declared: Mapping[str, Any],
     expected: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
-    """Run the trial to its end; the result.
+    """Run the cell to its end; the result.
 
     Args:
         beside: the folder in which it has one for the moment.
@@ -234,7 +241,7 @@ def supervise(
         PipelineGone: the pipeline died; the child has been ended and no record is due.
         CannotWrite: the result, or the folder of captures, cannot be written.
     """
-    cell, refusal = trial.cell, trial.refusal()
+    cell, refusal = resolved.cell, resolved.refusal()
     if cell.dataset and not refusal:
         try:
             dataset_spec.read_facts(Path(cell.dataset))
@@ -251,8 +258,8 @@ def supervise(
         with writing(captures):
             shutil.rmtree(captures, ignore_errors=True)
             captures.mkdir(parents=True)
-    locked = lock.alone(require_pipeline, cell.path)
-    with locked as waited_s, scratch.of_a_cell(beside) as own_folder:
+    locked = lock.exclusive_host(require_pipeline, cell.path)
+    with locked as waited_s, scratch.cell_folder(beside) as own_folder:
         require_pipeline()
         before = surroundings(cell)
         job = {"expect": expected, "checkpoints": None}
@@ -260,13 +267,13 @@ def supervise(
         if results:
             folder = checkpoint_folder(results / "checkpoints", cell, before, declared)
             own = {"checkpoints": str(folder)}
-        report = run(trial, own_folder / "result.json", job | own, under)
+        report = run(resolved, own_folder / "result.json", job | own, under)
         accounting = report["accounting"]
         for index in range(1, cell.parameters.get("repeats", 1)):
             if report["status"] == "ok":
                 require_pipeline()
                 spent_s, file = accounting["child_wall_s"], own_folder / f"result-{index}.json"
-                further = run(trial, file, job, under, spent_s)
+                further = run(resolved, file, job, under, spent_s)
                 accounting["child_wall_s"] += further["accounting"]["child_wall_s"]
                 repeat(report, further)
         report["surroundings"] = before
@@ -274,8 +281,8 @@ def supervise(
         return report
 
 
-def trial_of(text: str, time_limit_s: float | None) -> Trial:
-    """The trial of a cell's JSON.
+def resolved_cell_of(text: str, time_limit_s: float | None) -> ResolvedCell:
+    """The resolved cell of its JSON.
 
     Args:
         time_limit_s: seconds for the whole cell, None for the cell's own.
@@ -287,11 +294,11 @@ def trial_of(text: str, time_limit_s: float | None) -> Trial:
     if time_limit_s is not None:
         cell = replace(cell, timing={**cell.timing, "time_limit_s": time_limit_s})
     try:
-        trial = Trial(cell)
+        resolved = ResolvedCell(cell)
         Plan.of(cell.timing)
     except (LookupError, TypeError) as error:
         raise UserError(f"--cell: {error}") from None
-    return trial
+    return resolved
 
 
 def interrupt(signum: int, frame: object) -> None:
@@ -340,19 +347,19 @@ def main(
     ] = 0.0,
 ) -> int:
     """Measure one cell and write its record; 0 whatever the cell's status."""
-    trial = trial_of(cell, time_limit)
+    resolved = resolved_cell_of(cell, time_limit)
     heard = [number for number in ENDINGS if signal.getsignal(number) != signal.SIG_IGN]
     hear(interrupt, heard)
     declared, history = environment or {}, None
     if results:
         history = results / "history"
-        fingerprint.load_cache(history / fingerprint.CACHE)
-    beside = results / scratch.FOLDER if results else output.parent
+        fingerprint.load_cache(history / fingerprint.CACHE_FILE)
+    beside = results / scratch.SCRATCH_FOLDER if results else output.parent
 
     def measured() -> dict[str, Any]:
         # Durations come from a clock that nobody sets, the date from the one that people read.
         started, began_s = datetime.now(UTC), time.monotonic()
-        result = supervise(trial, results, beside, declared, expect)
+        result = supervise(resolved, results, beside, declared, expect)
         if node_check.refused(result.get("reason")) or prepared.FIX in str(result.get("reason")):
             raise UserError(
                 result["reason"]
@@ -361,8 +368,8 @@ def main(
         result["accounting"] = (result.get("accounting") or {}) | {"wall_s": wall_s}
         # The log stays on this host: it has the reason as it was.
         reason = f": {result['reason']}" if result.get("reason") else ""
-        print(f"{trial.cell.path}: {result['status']}{reason}", file=sys.stderr)
-        return compose(trial, result, declared, started, method_)
+        print(f"{resolved.cell.path}: {result['status']}{reason}", file=sys.stderr)
+        return compose(resolved, result, declared, started, method_)
 
     stands: dict[str, Any] = {}
     try:
@@ -389,5 +396,5 @@ def main(
             raise
     if results:
         whole = record.load(output)
-        print(cell_line.of(whole, cell_line.beside(results, whole)))
+        print(cell_line.line_of_record(whole, cell_line.records_of_same_work(results, whole)))
     return 0

@@ -26,9 +26,9 @@ from siliconprof.errors import (
     in_one_line,
 )
 from siliconprof.lifetime import end_with, leave
-from siliconprof.session import exhaustion, measurement, sweep
-from siliconprof.session.session import COURSE
-from siliconprof.session.trial import Trial
+from siliconprof.session import measurement, oom, sweep
+from siliconprof.session.cell_run import COURSE
+from siliconprof.session.resolved_cell import ResolvedCell
 from siliconprof.store import temporary
 from siliconprof.store.cell import Cell
 from siliconprof.store.documents import finite
@@ -52,7 +52,7 @@ def main(job: Mapping[str, Any]) -> int:
     end_with(job["supervisor"])
     packages.hide_as_told()
     cell = Cell(**job["cell"])
-    trial = Trial(cell)
+    resolved = ResolvedCell(cell)
     checkpoints = Path(job["checkpoints"]) if job["checkpoints"] else None
     progress = open(job["progress"], "w", encoding="utf-8", buffering=1)
     reached: dict[str, Any] = {"doing": "start", "step": 0}
@@ -66,7 +66,7 @@ def main(job: Mapping[str, Any]) -> int:
     result: dict[str, Any] = {"status": "ok", "reason": None}
     partial: dict[str, Any] = {}
     try:
-        result |= measurement.measure(trial, report, partial, checkpoints, job["expect"])
+        result |= measurement.measure(resolved, report, partial, checkpoints, job["expect"])
         result["modules_loaded"] = modules_loaded()
         result["status"], result["reason"] = sweep.status(partial["points"])
         effective = result["precision"]["effective"]
@@ -82,13 +82,13 @@ def main(job: Mapping[str, Any]) -> int:
         return _gives_up(error)
     except packages.NotLoaded:
         traceback.print_exc()
-        packages.begin_alone("siliconprof.measure.worker", json.dumps(job))
+        packages.restart_isolated("siliconprof.measure.worker", json.dumps(job))
     except UserError as error:
         result = {"status": "failed", "reason": str(error)}
     except BaseException as error:
         traceback.print_exc()
         where = f"while: {reached['doing']}, step {reached['step']}"
-        status = "oom" if exhaustion.raised(error) else "failed"
+        status = "oom" if oom.raised(error) else "failed"
         fix = f"; {EXCLUSIVE}" if BUSY in str(error) else ""
         result = {"status": status, "reason": f"{in_one_line(error)}; {where}{fix}"}
     result = partial | result

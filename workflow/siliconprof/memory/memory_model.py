@@ -1,7 +1,7 @@
 """Which memory situation a cell is in: the paper's scenarios 1, 2 and 3 (Feng et al. 2025, Figure 2).
 
 A cell's need is predicted (`footprint`, through the workload) and compared with the capacity: the
-cell's own budget, else its device's memory. All functions here are pure; `session.trial` calls
+cell's own budget, else its device's memory. All functions here are pure; `session.resolved_cell` calls
 them for a cell. Also the paper's theoretical memory, for every model size and without a model.
 """
 
@@ -101,7 +101,7 @@ def largest_batch(predict: Callable[[int], int], allowed_bytes: float) -> int:
 
 
 @dataclass(frozen=True)
-class Question:
+class ScenarioInputs:
     """The input of `decide`: all that decides a cell's scenario."""
 
     requested: str
@@ -126,7 +126,7 @@ class Question:
 
 
 @dataclass(frozen=True)
-class Decision:
+class ScenarioChoice:
     """The scenario to run; `status` and `reason` when the cell does not run."""
 
     applied: str
@@ -134,17 +134,19 @@ class Decision:
     reason: str | None = None
 
 
-def decide(question: Question) -> Decision:
+def decide(question: ScenarioInputs) -> ScenarioChoice:
     """Decide on a cell: `auto` follows the derivation, the other scenarios override it."""
     derived = derive_scenario(question.predicted_bytes, question.capacity_bytes)
     requested = question.requested
     if not question.trains and requested in ("offload", "near-capacity"):
-        return Decision(requested, "unsupported", f"{requested} is a scenario of trainings only")
+        return ScenarioChoice(
+            requested, "unsupported", f"{requested} is a scenario of trainings only"
+        )
     if requested == "near-capacity":
         return _near_capacity(question)
     if requested == "offload":
         if question.cannot_offload:
-            return Decision("offload", "unsupported", question.cannot_offload)
+            return ScenarioChoice("offload", "unsupported", question.cannot_offload)
         return _offload(question)
     if derived == "offload":
         if requested == "auto" and not question.on_cpu and not question.cannot_offload:
@@ -154,50 +156,52 @@ def decide(question: Question) -> Decision:
             obstacle = "a CPU has no other memory to offload to"
         because = "" if requested == "fits" else f", and {obstacle}"
         if question.predicted_bytes is not None and question.forced(question.predicted_bytes):
-            return Decision("fits")
+            return ScenarioChoice("fits")
         smaller = f"; batch_size {batch} would do" if (batch := question.largest_batch) else ""
         others = (
             f"; it would fit with {' or '.join(question.would_do)}" if question.would_do else ""
         )
         reason = f"{_sizes(question)}: it does not fit{because}{smaller}; force: true measures it all the same{others}"
-        return Decision("fits", "skipped", reason)
-    return Decision("fits" if requested == "fits" else derived or "fits")
+        return ScenarioChoice("fits", "skipped", reason)
+    return ScenarioChoice("fits" if requested == "fits" else derived or "fits")
 
 
-def _offload(question: Question) -> Decision:
+def _offload(question: ScenarioInputs) -> ScenarioChoice:
     """Offload, if the part that stays on the device fits."""
     need, have = question.offloaded_bytes, question.capacity_bytes
     if need is None or not have or need <= have or question.forced(need):
-        return Decision("offload")
+        return ScenarioChoice("offload")
     reason = f"even offloaded it is {_sizes(question, need)}; force: true measures it all the same"
-    return Decision("offload", "skipped", reason)
+    return ScenarioChoice("offload", "skipped", reason)
 
 
-def _near_capacity(question: Question) -> Decision:
+def _near_capacity(question: ScenarioInputs) -> ScenarioChoice:
     """Run with the batch that fills the capacity to its share, or with the cell's own if it does."""
     need, have = question.predicted_bytes, question.capacity_bytes
     if need is None or not have:
         unknown = "no memory model" if need is None else "the device's memory is unknown"
-        return Decision("near-capacity", "skipped", f"near-capacity needs both numbers: {unknown}")
+        return ScenarioChoice(
+            "near-capacity", "skipped", f"near-capacity needs both numbers: {unknown}"
+        )
     least = near_above(question.share)
     if question.auto_batch:
         if question.largest_batch and need >= least * have:
-            return Decision("near-capacity")
+            return ScenarioChoice("near-capacity")
         allowed = f"near-capacity is {least:.0%} to {question.share:.0%} of it here"
         batch = question.largest_batch or 1
         more = ", and one sample more is too many" if question.largest_batch else ""
         reason = f"a batch of {batch} is {_sizes(question)}{more}; {allowed}"
-        return Decision("near-capacity", "skipped", reason)
+        return ScenarioChoice("near-capacity", "skipped", reason)
     if least * have <= need <= have or (need > have and question.forced(need)):
-        return Decision("near-capacity")
+        return ScenarioChoice("near-capacity")
     would = "not even a batch of 1 would do"
     if question.largest_batch:
         would = f"batch_size {question.largest_batch} would do, as would batch_size: auto"
     reason = f"{need / have:.0%} of it, near-capacity is {least:.0%} to 100%; {would}"
-    return Decision("near-capacity", "skipped", f"{_sizes(question)}: {reason}")
+    return ScenarioChoice("near-capacity", "skipped", f"{_sizes(question)}: {reason}")
 
 
-def _sizes(question: Question, need: int | None = None) -> str:
+def _sizes(question: ScenarioInputs, need: int | None = None) -> str:
     """`predicted 1.5 GiB, the device has 1.2 GiB`."""
     need = question.predicted_bytes if need is None else need
     assert need is not None and question.capacity_bytes is not None

@@ -20,7 +20,7 @@ def main(
     *,
     matrix: options.Matrix,
     tables: options.Tables = (),
-    registry: options.Registry = options.REGISTRY,
+    registry: options.Registry = options.REGISTRY_FILE,
     claims: options.Claims = options.CLAIMS,
     published: options.Published = (options.PUBLISHED,),
     output: options.Output = (),

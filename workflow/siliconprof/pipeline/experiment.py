@@ -148,7 +148,7 @@ class Experiment(Files):
         """What is known of this host, or what leads to a node and is installed for it, as JSON."""
         if not self.nodes:
             return canonical_json(self._host)
-        method = fingerprint.of(host_file.DETECTOR).sha256
+        method = fingerprint.fingerprint_of(host_file.DETECTOR).sha256
         entry, packages = self.config["cluster"][wildcards.host], detect.package_versions()
         return canonical_json({"entry": entry, "packages": packages, "method": method})
 
@@ -201,7 +201,7 @@ class Experiment(Files):
         failed_jobs.watch()
         replace_what_cannot_be_shown()
         if text := fingerprint.cache_text():
-            temporary.write(self._folder / "history" / fingerprint.CACHE, text)
+            temporary.write(self._folder / "history" / fingerprint.CACHE_FILE, text)
         scratch.tidy(self._folder)
         if machine.is_mac():  # Spotlight would read what a run makes, where macOS heeds this
             temporary.write(self._folder / ".metadata_never_index", "")
@@ -248,9 +248,9 @@ class Experiment(Files):
         if self.nodes:
             return
         os.environ[PIPELINE_VARIABLE] = str(os.getpid())
-        os.environ.setdefault(fork_server.VARIABLE, f"siliconprof-{secrets.token_hex(8)}")
-        if scratch.VARIABLE not in os.environ:
-            scratch.of_a_run(self._folder)
+        os.environ.setdefault(fork_server.SERVER_VARIABLE, f"siliconprof-{secrets.token_hex(8)}")
+        if scratch.CODE_VARIABLE not in os.environ:
+            scratch.run_folder(self._folder)
 
     def ended(self) -> str:
         """The page in a dozen lines, where this run has made it."""

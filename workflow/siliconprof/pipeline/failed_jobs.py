@@ -20,7 +20,7 @@ COMMAND = (
     "RuleException:\nCalledProcessError",
     "non-zero exit status",
 )  # what its text begins with, has
-LONGEST = 400  # characters of a reason
+LONGEST_REASON = 400  # characters of a reason
 
 
 class FailedJobs(logging.Filter):
@@ -46,7 +46,7 @@ def _last_line(logs: Sequence[str]) -> str:
         if log.is_file():
             with log.open(encoding="utf-8", errors="replace") as lines:
                 last = deque((text for text in lines if text.strip()), maxlen=1)
-            return printable("".join(last).strip())[:LONGEST]
+            return printable("".join(last).strip())[:LONGEST_REASON]
     return ""
 
 

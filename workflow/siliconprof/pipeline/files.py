@@ -63,7 +63,7 @@ class Files:
         self.config, self._devices = config.resolve(raw), registry.load(registry.shipped())
         self.results = matrix.results_folder(self.config)
         self._folder = Path(self.results)
-        fingerprint.load_cache(self._folder / "history" / fingerprint.CACHE)
+        fingerprint.load_cache(self._folder / "history" / fingerprint.CACHE_FILE)
         self.nodes = bool(self.config["cluster"])
         if self.nodes:
             cluster.missing(self.config, self._devices)
@@ -172,7 +172,7 @@ class Files:
     @cached_property
     def code(self) -> str:
         """The fingerprint of what makes tables and the page."""
-        return fingerprint.of_package()
+        return fingerprint.hash_of_package()
 
     @cached_property
     def conda(self) -> Any:
@@ -210,7 +210,7 @@ class Files:
         places = (self._workload_places[n] for n, e in readers if e.get("dataset") == wildcards[0])
         return 0.5 - min(places, default=0)
 
-    kinds = dataset_spec.KINDS
+    kinds = dataset_spec.DATASET_KINDS
 
     def files_of(self, kind: str) -> list[str]:
         """What is made of a kind's data sets."""
@@ -223,11 +223,13 @@ class Files:
     def makes(self, kind: str) -> str:
         """What decides the arrays that are made of a kind's data sets: code and libraries."""
         packages = detect.package_versions()
-        libraries = {name: packages.get(name) for name in dataset_spec.LIBRARIES[kind]}
-        code = fingerprint.of([dataset_spec.MAKERS[kind], "siliconprof.datasets.prepare"]).sha256
+        libraries = {name: packages.get(name) for name in dataset_spec.KIND_LIBRARIES[kind]}
+        code = fingerprint.fingerprint_of(
+            [dataset_spec.MAKERS[kind], "siliconprof.datasets.prepare"]
+        ).sha256
         makes = {"code": code, "libraries": libraries}
         if kind == "text":  # of the package's own data sets
-            makes["builtin"] = fingerprint.of_file(dataset_spec.BUILTIN_TEXT)
+            makes["builtin"] = fingerprint.hash_of_file(dataset_spec.BUILTIN_TEXT)
         return canonical_json(makes)
 
     # -- models -------------------------------------------------------------------------------
@@ -249,12 +251,12 @@ class Files:
         """What decides what is known of a model: code and libraries."""
         packages = detect.package_versions()
         libraries = {name: packages.get(name) for name in matrix.MODEL_LIBRARIES}
-        code = fingerprint.of(["siliconprof.cells.model_file"]).sha256
+        code = fingerprint.fingerprint_of(["siliconprof.cells.model_file"]).sha256
         return canonical_json({"code": code, "libraries": libraries})
 
     def _missing_models(self) -> list[str]:
         """Models that no file tells of yet."""
-        folder = self._folder / model_facts.FOLDER
+        folder = self._folder / model_facts.MODELS_FOLDER
         return [name for name in self.models if not (folder / f"{name}.json").exists()]
 
 

@@ -23,7 +23,7 @@ from siliconprof.hosts import host_file, models
 from siliconprof.store import documents, model, record, temporary
 from siliconprof.store.cell import RECORD
 from siliconprof.store.contents import Record
-from siliconprof.store.names import LABEL, alike
+from siliconprof.store.names import LABEL, case_collision
 from siliconprof.store.validation import one_line
 
 BUNDLE_VERSION = 2
@@ -92,7 +92,8 @@ def read_bundle(path: Path) -> Bundle:
                     lines = str(error).splitlines() or ["damaged"]
                     problems += [f"{name!r}: {line}" for line in lines[:5]]
         problems += [
-            f"{name!r}: differs from {other!r} in case alone" for other, name in alike(files)
+            f"{name!r}: differs from {other!r} in case alone"
+            for other, name in case_collision(files)
         ]
     except UserError as error:
         problems = [str(error)]
@@ -197,7 +198,9 @@ def _refusals(bundle: Bundle, results: Path, only: str | None) -> Iterator[str]:
 def _alike_here(bundle: Bundle, results: Path) -> Iterator[str]:
     """That a file of the bundle, or its folder, would be one of those here on a Mac."""
     files = [*results.glob("hosts/*.json"), *results.glob("records/**/*.json")]
-    for other, name in alike([*(p.relative_to(results).as_posix() for p in files), *bundle.files]):
+    for other, name in case_collision(
+        [*(p.relative_to(results).as_posix() for p in files), *bundle.files]
+    ):
         yield one_line(
             f"{bundle.path}: {name} differs from {results / other} in case alone, and not every file "
             "system keeps them apart: choose another name; nothing imported"
@@ -236,7 +239,7 @@ def main(
     ] = None,
 ) -> None:
     """Import or unpack, and say what was new."""
-    with options.at_work(f"reading {bundle}"):
+    with options.spinner(f"reading {bundle}"):
         if unpack:
             made = unpack_reference(bundle, unpack)
             print(f"{len(made.records)} records of {', '.join(made.hosts)} unpacked")

@@ -27,7 +27,9 @@ HOME, USER, HOST = "[home]", "[user]", "[host]"
 # Names that tell nobody from anybody else.
 EVERYBODYS = {"admin", "localhost", "localhost.localdomain", "root", "runner", "ubuntu", "user"}
 # Keys of what the numbers are about: a user called `ada` does not hide an RTX 6000 Ada.
-FACTS = set("blas code cpu declared device_name devices driver fingerprint_parts packages".split())
+PACKED_FACTS = set(
+    "blas code cpu declared device_name devices driver fingerprint_parts packages".split()
+)
 
 
 def pack(results: Path, hosts: Sequence[str], output: Path, force: bool = False) -> str:
@@ -102,13 +104,13 @@ def names_here(labels: Collection[str]) -> dict[str, str]:
 def without_names(value: Any, names: Mapping[str, str]) -> Any:
     """A JSON value with placeholders for names, as whole words of its texts.
 
-    Keys stay, and `FACTS` below them, and texts of one word, which are ids or of a fixed list.
+    Keys stay, and `PACKED_FACTS` below them, and texts of one word, which are ids or of a fixed list.
     """
     if isinstance(value, str) and not re.fullmatch(r"[\w.+-]*", value):
         either = "|".join(map(re.escape, sorted(names, key=len, reverse=True))) or "(?!)"
         return re.sub(rf"(?<![\w-])(?:{either})(?![\w-])", lambda m: names[m[0]], value)
     if isinstance(value, dict):
-        return {k: v if k in FACTS else without_names(v, names) for k, v in value.items()}
+        return {k: v if k in PACKED_FACTS else without_names(v, names) for k, v in value.items()}
     return [without_names(entry, names) for entry in value] if isinstance(value, list) else value
 
 
@@ -124,5 +126,5 @@ def main(
     force: Annotated[bool, "replace an existing bundle"] = False,
 ) -> None:
     """Pack, and say what was packed."""
-    with options.at_work(f"packing the records of {results}"):
+    with options.spinner(f"packing the records of {results}"):
         print(pack(results, host, output, force))

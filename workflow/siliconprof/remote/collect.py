@@ -33,13 +33,13 @@ from siliconprof.remote import bundle_import
 from siliconprof.store import model, validation
 from siliconprof.store.model import Label, Part, matches
 
-RESULTS = Path("results")
+RESULTS_FOLDER = Path("results")
 HOSTS_FILE = Path("config/hosts.yaml")
 CONFIG = "config/config.yaml"
 THERE = Path(__file__).with_name("collect_there.sh")
-OWN = ".siliconprof-collect"  # its presence makes a folder there one of collect's
+FOLDER_THERE = ".siliconprof-collect"  # its presence makes a folder there one of collect's
 # What is sent, where it exists: enough to measure and to set up an environment.
-PARTS = (
+SENT_FILES = (
     *("Snakefile", "Makefile", "pyproject.toml", "README.md", "LICENSE"),
     *("config", "envs", "profiles", "report", "workflow"),
 )
@@ -47,8 +47,8 @@ PARTS = (
 # Python write.
 NOT_SENT = ("/config/measured", "/config/hosts.yaml", "__pycache__", "*.egg-info", ".DS_Store")
 SSH_FAILED, REFUSED = 255, 3  # exit statuses of ssh, and of `collect_there.sh`
-SHOWN = "collect: "  # begins a line of `collect_there.sh` for the person who collects
-STEPS = re.compile(r"(\d+) of (\d+) steps")  # Snakemake's own words
+SHOWN_PREFIX = "collect: "  # begins a line of `collect_there.sh` for the person who collects
+SNAKEMAKE_PROGRESS = re.compile(r"(\d+) of (\d+) steps")  # Snakemake's own words
 SSH_OPTIONS = (  # it fails rather than prompt; a connection that is silent for a minute is lost
     *("BatchMode=yes", "ConnectTimeout=10", "ServerAliveInterval=20"),
     # an alias may set these, and they would be in the way of a command
@@ -59,7 +59,7 @@ SSH_OPTIONS = (  # it fails rather than prompt; a connection that is silent for 
 # -- config/hosts.yaml -------------------------------------------------------------------------
 
 # Below the home folder or absolute, and neither of these two itself.
-FOLDER = r"(?=.*[A-Za-z0-9_])(?!.*/-)(?!(.*/)?\.\.(/|$))[A-Za-z0-9_./][A-Za-z0-9_./@+-]*"
+FOLDER_PATTERN = r"(?=.*[A-Za-z0-9_])(?!.*/-)(?!(.*/)?\.\.(/|$))[A-Za-z0-9_./][A-Za-z0-9_./@+-]*"
 
 
 class Host(Part):
@@ -76,7 +76,7 @@ class Host(Part):
     folder: Annotated[
         str,
         matches(
-            FOLDER,
+            FOLDER_PATTERN,
             "a folder of its own on that host, made when absent, of letters, digits and . _ - @ + without "
             "spaces; relative to the home folder, or absolute; empty, or one that an earlier collect made",
         ),
@@ -84,7 +84,7 @@ class Host(Part):
     environment: Annotated[
         str,
         matches(
-            FOLDER,
+            FOLDER_PATTERN,
             "the folder of a Python environment on that host, with the pins of envs/ in it (of the same "
             "characters); or `make`, which has `make env` set one up there (needs python3.11 and a "
             "network)",
@@ -102,7 +102,7 @@ def chosen(labels_asked: Sequence[str]) -> dict[str, Host]:
     hosts = model.checked(dict[Label, Host], document or {}, f"{HOSTS_FILE}: ")
     if not hosts:
         raise UserError(f"{HOSTS_FILE}: names no host; its comments show how to add one")
-    labels, own = dict.fromkeys(labels_asked or hosts), bundle_import.own_labels(RESULTS)
+    labels, own = dict.fromkeys(labels_asked or hosts), bundle_import.own_labels(RESULTS_FOLDER)
     problems = [
         f"{label!r}: no such host in {HOSTS_FILE}; expected one of: {', '.join(hosts)}"
         f"{nearest(label, hosts)}"
@@ -157,7 +157,7 @@ class Collection:
         Raises:
             UserError: it failed, wholly or in part; one line.
         """
-        path = RESULTS / "logs" / "collect" / f"{label}.log"
+        path = RESULTS_FOLDER / "logs" / "collect" / f"{label}.log"
         path.parent.mkdir(parents=True, exist_ok=True)
         with (
             open(path, "w", encoding="utf-8", buffering=1) as log,
@@ -183,7 +183,7 @@ class Collection:
             raise UserError(lines[-1] if lines else f"ssh: exit status {status}")
 
         report_status(label, "sending the project")
-        own = folder / OWN
+        own = folder / FOLDER_THERE
         own.mkdir()
         (own / "commit").write_text(self.commit, encoding="utf-8")
         # JSON is YAML; the label in it is text, whatever it is
@@ -193,7 +193,7 @@ class Collection:
         command = ["rsync", "-rlpt", "--copy-unsafe-links", "--delete", "--timeout=60"]
         command += [f"--exclude={pattern}" for pattern in NOT_SENT]
         command += ["-e", shlex.join([*self.ssh, "-o", "LogLevel=ERROR"]), "--"]
-        parts = [part for part in PARTS if Path(part).exists()]
+        parts = [part for part in SENT_FILES if Path(part).exists()]
         target = f"{host.ssh}:{host.folder}/"
         status, lines = self._run(label, log, [*command, *parts, str(own), target])
         if status:  # the first line is the cause, the last a summary
@@ -211,7 +211,7 @@ class Collection:
         line = "the experiment has no cell for this host"
         if bundle.stat().st_size:
             with self.importing:
-                line = bundle_import.import_bundle(bundle, RESULTS, replace=True, only=label)
+                line = bundle_import.import_bundle(bundle, RESULTS_FOLDER, replace=True, only=label)
         if status:
             raise UserError(f"{line}; the run on the host ended with status {status}: {last}")
         return line
@@ -239,9 +239,9 @@ class Collection:
             for raw in process.stderr or ():
                 line = validation.one_line(raw.decode("utf-8", "replace").strip())
                 log.write(line + "\n")
-                steps = STEPS.search(line)
-                if line.startswith(SHOWN):
-                    report_status(label, line.removeprefix(SHOWN))
+                steps = SNAKEMAKE_PROGRESS.search(line)
+                if line.startswith(SHOWN_PREFIX):
+                    report_status(label, line.removeprefix(SHOWN_PREFIX))
                 elif steps and sys.stderr.isatty():
                     report_status(label, f"measuring, {steps[1]} of {steps[2]} steps done")
                 lines += [line] if line else []

@@ -21,7 +21,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
-from siliconprof import words
+from siliconprof import formatting
 from siliconprof.analyse.frames import holds, records
 from siliconprof.render import style
 
@@ -58,10 +58,10 @@ def measured(row: Mapping[str, Any], column: str, unit: str) -> str:
     """`12.3 ms ± 4 %` of a row, its interval in `{column}_low` and `_high`."""
     value = row[column]
     low, high = row.get(f"{column}_low"), row.get(f"{column}_high")
-    shown = f"{words.significant(value)}{words.THIN}{unit}".rstrip()
+    shown = f"{formatting.significant(value)}{formatting.THIN}{unit}".rstrip()
     if low is None or high is None or low != low or high != high or not value:
         return shown
-    return f"{shown} ± {words.whole_percent(abs((high - low) / 2 / value))}"
+    return f"{shown} ± {formatting.whole_percent(abs((high - low) / 2 / value))}"
 
 
 def mark(artist: Any, *told: tuple[Mapping[str, Any], str]) -> None:
@@ -159,9 +159,9 @@ def scale(axis: Any, log: bool, label: str, ends: tuple[float, float] | None = N
 def tick(value: float) -> str:
     """A number beside an axis."""
     return (
-        words.significant(value, 3).rstrip("0").rstrip(".")
-        if 0 < abs(value) < 100 and ("." in words.significant(value, 3))
-        else words.significant(value, 3)
+        formatting.significant(value, 3).rstrip("0").rstrip(".")
+        if 0 < abs(value) < 100 and ("." in formatting.significant(value, 3))
+        else formatting.significant(value, 3)
     )
 
 
@@ -170,7 +170,7 @@ def categories(ax: Axes, labels: Sequence[str], headings: Sequence[int] = ()) ->
     room = ax.get_position().x0 * WIDTH_IN
     limit = int(room / style.text_in("x"))
     ax.set_ylim(len(labels) - 0.4, -0.6)
-    ax.set_yticks(range(len(labels)), [words.shortened(label, limit) for label in labels])
+    ax.set_yticks(range(len(labels)), [formatting.shortened(label, limit) for label in labels])
     ax.grid(visible=False, axis="y")
     ax.tick_params(axis="y", length=0, labelcolor=style.INK, labelsize=style.TEXT_PT)
     for place in headings:

@@ -18,7 +18,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch, Rectangle
 
-from siliconprof import words
+from siliconprof import formatting
 from siliconprof.analyse.frames import holds, records
 from siliconprof.render import axes, style
 from siliconprof.render.axes import ROW_IN, Entry, mark, panels, text
@@ -131,7 +131,7 @@ class StackedBars:
     def _bar(self, ax: Axes, y: int, label: str, row: dict[str, Any], parts: list[str]) -> None:
         right = left = end = 0.0
         for name in parts:
-            value, *ends = (words.number(row.get(name + end)) for end in ("", "_low", "_high"))
+            value, *ends = (formatting.number(row.get(name + end)) for end in ("", "_low", "_high"))
             if value is None:
                 continue
             start = right if value >= 0 else left
@@ -147,14 +147,14 @@ class StackedBars:
             end = max(end, right, *reached)
         whole = right + left
         name, meaning = self.dot or ("", "")
-        if (value := words.number(row.get(name))) is not None:
+        if (value := formatting.number(row.get(name))) is not None:
             said = f"{label}, {meaning}: {axes.measured(row, name, self.unit)}"
             axes.add_dots(ax, [(value, y, row, said)], 3, {}, style.INK)
             end, whole = max(end, value), value
         if self.total and whole:
             look: dict[str, Any] = {"textcoords": "offset points", "va": "center"}
             look |= {"size": style.SMALL_PT}
-            ax.annotate(words.significant(whole), (end, y), (4, 0), color=style.MUTED, **look)
+            ax.annotate(formatting.significant(whole), (end, y), (4, 0), color=style.MUTED, **look)
 
     def _fill(self, row: Mapping[str, Any], part: str, parts: Sequence[str]) -> str:
         alike = [name for name in parts if (name in self.by_backend) == (part in self.by_backend)]
@@ -189,7 +189,7 @@ class DotInterval:
         drawing, (ax,) = axes.layout([ROW_IN * len(labels) + 0.06], labels, [""], entries)
         axes.scale(ax.xaxis, True, self.x, axes.limits(_spread(frame, self.value), True))
         axes.categories(ax, labels)
-        ax.grid(visible=True, axis="y", color=style.RULE, linewidth=0.4)
+        ax.grid(visible=True, axis="y", color=style.RULE_COLOUR, linewidth=0.4)
         own = frame[frame[self.value].gt(0)]
         rows = records(own)
         at = [labels.index(text(row[self.row])) for row in rows]
@@ -281,7 +281,7 @@ class Lines:
         xs, ys = series[self.x].tolist(), series[self.y].tolist()
         dashes = "--" if dashed else "-"
         line = axes.add_line(ax, xs, ys, color=hue, linewidth=0.9, linestyle=dashes)
-        ends = f"{words.significant(ys[0])} to {words.significant(ys[-1])}"
+        ends = f"{formatting.significant(ys[0])} to {formatting.significant(ys[-1])}"
         mark(line, ({**first, "disturbed": None}, f"{name}: {self.y_label or self.y} {ends}"))
         if not (self.dashed_markers if dashed else self.markers) and len(series) > 1:
             return
@@ -292,7 +292,7 @@ class Lines:
         axes.add_dots(ax, dots, 2.6, shapes, hue)
 
     def _said(self, name: str, row: Mapping[str, Any]) -> str:
-        at = f"{self.x_label} {words.significant(row[self.x])}"
+        at = f"{self.x_label} {formatting.significant(row[self.x])}"
         return f"{name}, {at}: {axes.measured(row, self.y, self.y_label)}"
 
 
@@ -354,7 +354,7 @@ class Scatter:
                 xs = [x_ends[0], min(max(row[level] / row[slope], x_ends[0]), x_ends[1]), x_ends[1]]
                 ys = [min(row[level], row[slope] * x) for x in xs]
                 line = axes.add_line(ax, xs, ys, color=style.colour(row), linewidth=0.8)
-                high, steep = words.significant(row[level]), words.significant(row[slope])
+                high, steep = formatting.significant(row[level]), formatting.significant(row[slope])
                 roof = f"roof of {row[of]}: {high}, {steep} a unit of x"
                 mark(line, (row | {"disturbed": None, "hover": None}, roof))
         each = records(rows)
@@ -398,7 +398,7 @@ class Timeline:
                 if len(known):
                     xs, ys = known[self.t].tolist(), known[column].tolist()
                     line = axes.add_line(ax, xs, ys, color=hue[column], linewidth=1)
-                    most = f"at most {words.significant(max(ys))} {self.y_label}"
+                    most = f"at most {formatting.significant(max(ys))} {self.y_label}"
                     said = f"{name}, {self.series[column]}: {most}"
                     mark(line, (records(known.head(1))[0], said))
         return drawing
@@ -431,7 +431,7 @@ class Flow:
                 middle = (y + 0.5) * most / len(names)
                 at[layer, name] = (x + 0.5, middle)
                 ax.add_patch(FancyBboxPatch((x + 0.1, middle - 0.34), 0.8, 0.68, **look))
-                words_ = words.shortened(str(name), limit)
+                words_ = formatting.shortened(str(name), limit)
                 ax.text(x + 0.5, middle, words_, ha="center", va="center", size=style.SMALL_PT)
         for left, right in pairwise(self.layers):
             each = frame.dropna(subset=[left, right]).drop_duplicates([left, right, "backend"])

@@ -125,7 +125,7 @@ def exhibit(id_: str, **parts: Any) -> Callable[[Rows], Exhibit]:
     return lambda rows: Exhibit(id_, rows, **parts)
 
 
-PLACE: tuple[Column, ...] = (
+PLACE_TEXTS: tuple[Column, ...] = (
     Text("device_label", "Device", badge="whose", folds=True),
     Text("backend_label", "Backend"),
     Text("precision", "Precision", folds=True),

@@ -22,10 +22,10 @@ import pandas as pd
 from markupsafe import Markup
 from matplotlib import rc_context
 
-from siliconprof import options, words
-from siliconprof.analyse.answer import ENDS, STEP
-from siliconprof.analyse.attribution import CAUSE, LEFT, PHASE
-from siliconprof.analyse.frames import PATH, Frames, alike_but, records
+from siliconprof import formatting, options
+from siliconprof.analyse.answer import INTERVAL_ENDS, STEP
+from siliconprof.analyse.attribution import CAUSE, PHASE, UNEXPLAINED_PART
+from siliconprof.analyse.frames import PATH, Frames, group_numbers, records
 from siliconprof.errors import UserError, explained
 from siliconprof.plugins import CHECKOUT
 from siliconprof.render import exhibit, style, summary, svg, tables
@@ -174,8 +174,8 @@ def _html(frames: Frames, exhibits: Sequence[Shown], report: ReportBuilder) -> s
     own = frames.cells[frames.cells["here"]]
     measured = int(own["status"].eq("ok").sum())
     unreadable = len(frames.results.frame("unreadable"))
-    counts = f"{measured} of {words.count(len(own), 'cell')} measured"
-    counts += f", {words.count(unreadable, 'record')} could not be read" if unreadable else ""
+    counts = f"{measured} of {formatting.count(len(own), 'cell')} measured"
+    counts += f", {formatting.count(unreadable, 'record')} could not be read" if unreadable else ""
     names = frames.cells.drop_duplicates("device").set_index("device")["device_label"]
     trainers = frames.cells.dropna(subset="trainer").set_index("workload")["trainer"]
     facets = cells.listed(names.to_dict(), trainers.to_dict())
@@ -202,13 +202,13 @@ def _compared(frames: Frames, cells: svg.Cells) -> dict[str, Any]:
     """
     by = ["family_order", "disturbed", STEP]
     steps = frames.steps.sort_values(by, ascending=[False, True, True], kind="stable")
-    step = {f"{STEP}{end}": f"step_ms{end}" for end, *_ in ENDS}
+    step = {f"{STEP}{end}": f"step_ms{end}" for end, *_ in INTERVAL_ENDS}
     names = ["work_label", "setup", "disturbed", *step, "samples_per_s", "tokens_per_s"]
     trainings = steps[names].rename(columns=step)
     trainings["of"] = [cells.of(row) for row in records(steps[[*svg.FACETS]])]
     for axis in ("device", "backend", "precision", "trainer"):
         differing = PATH if axis == "device" else [axis]
-        trainings[f"alike_but_{axis}"] = alike_but(steps, *differing)
+        trainings[f"alike_but_{axis}"] = group_numbers(steps, *differing)
     places = {label: place for place, label in enumerate(steps.index)}
     gaps = []
     known = frames.gaps[~frames.gaps["is_noise"] & frames.gaps["seconds"].fillna(0).ne(0)]
@@ -219,9 +219,9 @@ def _compared(frames: Frames, cells: svg.Cells) -> dict[str, Any]:
         why = "one of both was disturbed" if own[0]["disturbed"] else "operators were not timed"
         how = "part by part" if is_timed else f"by phase alone, as {why}"
         parts = [
-            (words.PART_WORDS.get(line["part"], line["part"]), 1e3 * line["seconds"])
+            (formatting.PART_WORDS.get(line["part"], line["part"]), 1e3 * line["seconds"])
             for line in own
-            if line["kind"] in ((CAUSE, LEFT) if is_timed else (PHASE,))
+            if line["kind"] in ((CAUSE, UNEXPLAINED_PART) if is_timed else (PHASE,))
         ]
         gaps.append({"of": [places[slow], places[fast]], "parts": parts, "how": how})
     return {"trainings": json.loads(trainings.to_json(orient="records")), "gaps": gaps}
@@ -232,7 +232,7 @@ def main(
     matrix: options.Matrix,
     tables: options.Tables = (),
     published: options.Published = (options.PUBLISHED,),
-    registry: options.Registry = options.REGISTRY,
+    registry: options.Registry = options.REGISTRY_FILE,
     output: Annotated[
         Sequence[Path],
         "page, summary and the folder of figures and tables; default: report.html, summary.txt and "
@@ -252,7 +252,7 @@ def main(
     *files, folder = output or map(matrix.with_name, names)
     if len(files) != len(names) - 1:
         raise UserError("--output: name a page, a summary and a folder; with --print a folder")
-    staged = temporary.beside(folder)
+    staged = temporary.temporary_path(folder)
     try:
         captions = validation.load_yaml(REPORT / "captions.yaml")
         known = options.tables_of(tables, matrix)

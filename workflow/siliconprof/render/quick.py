@@ -25,7 +25,7 @@ MOST_EXHIBITS = 3  # the answer's table, all devices on one axis, sentences
 def main(
     *,
     matrix: options.Matrix,
-    registry: options.Registry = options.REGISTRY,
+    registry: options.Registry = options.REGISTRY_FILE,
     published: options.Published = (options.PUBLISHED,),
     claims: options.Claims = options.CLAIMS,
     page_: Annotated[Path, "the page"],

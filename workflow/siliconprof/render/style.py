@@ -28,7 +28,7 @@ DARK = {
     "rule": "#31383f",
     "paper": "#14171a",
 }
-INK, MUTED, FAINT, RULE, PAPER = LIGHT.values()
+INK, MUTED, FAINT, RULE_COLOUR, PAPER = LIGHT.values()
 HUES = {  # light page, dark page
     "torch-cpu": ("#0072b2", "#58aee6"),
     "torch-cuda": ("#00855f", "#2cc796"),
@@ -38,7 +38,7 @@ HUES = {  # light page, dark page
     "other-2": ("#6b6b00", "#c2c24a"),
     "other-3": ("#8c3b2e", "#e58b7b"),
 }
-OTHERS = ("other", "other-2", "other-3")  # of backends that are not named here
+OTHER_COLOURS = ("other", "other-2", "other-3")  # of backends that are not named here
 RAMP = (  # small to large, light page and dark page; lightness alone tells them apart too
     ("#d9a800", "#f4d35e"),
     ("#86a93b", "#a8cf63"),
@@ -49,7 +49,7 @@ RAMP = (  # small to large, light page and dark page; lightness alone tells them
     ("#8c8f94", "#8c8f95"),
     ("#c9ced4", "#4a5159"),
 )
-STEPS = (100, 80, 60, 45, 25)  # per cent of a hue on paper
+LIGHTNESS_STEPS = (100, 80, 60, 45, 25)  # per cent of a hue on paper
 DARK_TINT = 0.9  # of that per cent on dark paper below 80, or bright ink on it would not be legible
 PRECISION_STEP = {"fp32": 100, "tf32": 80, "bf16": 60, "amp-bf16": 60, "fp16": 45, "amp-fp16": 45}
 DEVICE_MARKS = ("o", "s", "D", "^", "v", "P", "X", "<", ">", "p", "h", "*")
@@ -70,7 +70,7 @@ def _variables(theme: int) -> dict[str, str]:
             hues[theme], base["paper"], step * (DARK_TINT if theme and step < 80 else 1)
         )
         for name, hues in (HUES | {"grey": (LIGHT["muted"], DARK["muted"])}).items()
-        for step in STEPS
+        for step in LIGHTNESS_STEPS
     }
     ramp_ = {f"ramp-{index}": pair[theme] for index, pair in enumerate(RAMP)}
     return base | shades | ramp_
@@ -99,7 +99,7 @@ def shade(backend: Any, step: int = 100) -> str:
     if name not in HUES:
         others = [other for other in plugins.names("backends") if other not in HUES]
         place = others.index(name) if name in others else zlib.crc32(name.encode())
-        name = OTHERS[place % len(OTHERS)]
+        name = OTHER_COLOURS[place % len(OTHER_COLOURS)]
     return _mix(HUES[name][0], PAPER, step)
 
 
@@ -133,7 +133,7 @@ LOOK = rcParamsDefault | {  # in which all is drawn, whatever the host's own mat
     "axes.spines.top": False,
     "axes.spines.right": False,
     "figure.facecolor": "none",
-    "grid.color": RULE,
+    "grid.color": RULE_COLOUR,
     "grid.linewidth": 0.5,
     "xtick.color": MUTED,
     "ytick.color": MUTED,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from siliconprof import words
+from siliconprof import formatting
 from siliconprof.analyse import answer, findings
 from siliconprof.analyse.equal_work import DISTURBED, SMALLER, flagged
 from siliconprof.analyse.frames import Frames, records
@@ -16,9 +16,9 @@ from siliconprof.hosts import remedies
 
 MOST_TRAININGS = 6  # the largest models
 MOST_FINDINGS = 2
-MOST_LINES = 12  # what failed aside
-MOST_COLUMNS = 110
-HEADER = ("training", "fastest setup", "time per step", "samples/s", "faster than")
+MOST_SUMMARY_LINES = 12  # what failed aside
+SUMMARY_WIDTH = 110
+ANSWER_HEADER = ("training", "fastest setup", "time per step", "samples/s", "faster than")
 
 
 def text(frames: Frames) -> str:
@@ -32,23 +32,23 @@ def text(frames: Frames) -> str:
     told = [
         line
         for sentence in answer.failures(frames)
-        for line in textwrap.wrap(sentence, MOST_COLUMNS, subsequent_indent="  ")
+        for line in textwrap.wrap(sentence, SUMMARY_WIDTH, subsequent_indent="  ")
     ]
-    lines = told + (words.aligned([HEADER, *shown], {2, 3}) if shown else [])
+    lines = told + (formatting.aligned([ANSWER_HEADER, *shown], {2, 3}) if shown else [])
     if more := len(rows) - len(shown):
-        lines.append(f"and {words.count(more, 'more training')}: see the page")
-    lines = [words.shortened(line, MOST_COLUMNS) for line in lines]
-    last = [*of_model(rows), *emulated(frames)]
-    most = MOST_LINES - len(last) + len(told)
+        lines.append(f"and {formatting.count(more, 'more training')}: see the page")
+    lines = [formatting.shortened(line, SUMMARY_WIDTH) for line in lines]
+    last = [*lines_of_model(rows), *emulated(frames)]
+    most = MOST_SUMMARY_LINES - len(last) + len(told)
     sentences = findings.sentences(frames).head(MOST_FINDINGS)
     for name, sentence in sentences[["name", "sentence"]].itertuples(index=False):
-        wrapped = textwrap.wrap(f"{name}: {sentence}", MOST_COLUMNS, subsequent_indent="  ")
+        wrapped = textwrap.wrap(f"{name}: {sentence}", SUMMARY_WIDTH, subsequent_indent="  ")
         lines += wrapped if len(lines) + len(wrapped) <= most else []
     lines += last
-    return "".join(f"{line.replace(words.THIN, ' ')}\n" for line in lines)
+    return "".join(f"{line.replace(formatting.THIN, ' ')}\n" for line in lines)
 
 
-def of_model(rows: pd.DataFrame) -> list[str]:
+def lines_of_model(rows: pd.DataFrame) -> list[str]:
     """What there is to say of each training of the model that the run is about, and why it is slower elsewhere."""
     lines = []
     for row in records(rows.dropna(subset="of_model")):
@@ -57,7 +57,7 @@ def of_model(rows: pd.DataFrame) -> list[str]:
             told.append(f"main causes {row['cause_of']}: {row['cause']}")
         for text in told:
             line = f"{row['training']}: {text}"
-            lines += textwrap.wrap(line, MOST_COLUMNS, subsequent_indent="  ")
+            lines += textwrap.wrap(line, SUMMARY_WIDTH, subsequent_indent="  ")
     return lines
 
 
@@ -65,14 +65,18 @@ def _line(row: Mapping[str, Any]) -> tuple[str, ...]:
     against = row["comparison"].replace("× faster than", "×")
     against = against.replace("no faster beyond noise than", "as fast as")
     half = (row[f"{answer.STEP}_high"] - row[f"{answer.STEP}_low"]) / 2 / row[answer.STEP]
-    n = words.number(row[f"{answer.STEP}_n"])
-    spread = f" {words.spread(n, f'{words.whole_percent(half):>4}')}" if half == half else ""
+    n = formatting.number(row[f"{answer.STEP}_n"])
+    spread = (
+        f" {formatting.spread(n, f'{formatting.whole_percent(half):>4}')}" if half == half else ""
+    )
     return (
         row["training"],
         row["setup"],
-        words.duration(row[answer.STEP] / 1e3) + spread,
-        words.significant(row["samples_per_s"]) if row["samples_per_s"] > 0 else words.DASH,
-        against or words.DASH,
+        formatting.duration(row[answer.STEP] / 1e3) + spread,
+        formatting.significant(row["samples_per_s"])
+        if row["samples_per_s"] > 0
+        else formatting.DASH,
+        against or formatting.DASH,
     )
 
 
@@ -86,11 +90,11 @@ def host_line(host: Mapping[str, Any]) -> str:
         for device in host["devices"]
         if device["kind"] == "gpu"
     ]
-    memory = words.mebibytes(cpu["memory_bytes"]) if cpu["memory_bytes"] else ""
+    memory = formatting.mebibytes(cpu["memory_bytes"]) if cpu["memory_bytes"] else ""
     system = host["os"]["distribution"] or f"{host['os']['system']} {host['os']['release']}"
     parts = [
         *gpus,
-        f"{cpu['model']} with {words.count(cpu['usable_cores'], 'usable core')}",
+        f"{cpu['model']} with {formatting.count(cpu['usable_cores'], 'usable core')}",
         f"{memory} of memory" if memory else "",
         system,
     ]
@@ -124,7 +128,7 @@ def smaller_batches(measured: pd.DataFrame) -> list[str]:
     found = {
         f"{row['model']}: {detail}": None
         for row in records(cells)
-        for code, detail in words.flags(row)
+        for code, detail in formatting.flags(row)
         if code == SMALLER
     }
     return [*found]
@@ -134,9 +138,9 @@ def banners(frames: Frames) -> list[str]:
     """What holds for the whole run: what failed, flags of every cell, what others disturbed."""
     measured = frames.cells[frames.cells["here"] & frames.cells["status"].eq("ok")]
     disturbed = measured[measured["disturbed"]]
-    common = sorted(frames.flags_of_all - words.STATISTICS - {DISTURBED})
+    common = sorted(frames.flags_of_all - formatting.STATISTICAL_FLAGS - {DISTURBED})
     lines = answer.failures(frames)
-    lines += [f"Every cell: {words.FLAG_WORDS.get(code, code)}" for code in common]
+    lines += [f"Every cell: {formatting.FLAG_WORDS.get(code, code)}" for code in common]
     lines += smaller_batches(measured)
     if disturbed.empty:
         return lines
@@ -145,6 +149,6 @@ def banners(frames: Frames) -> list[str]:
     return [
         *lines,
         f"Other processes used the processor while {len(disturbed)} of "
-        f"{words.count(len(measured), 'cell')} were measured ({shown}): those times may be too long. "
+        f"{formatting.count(len(measured), 'cell')} were measured ({shown}): those times may be too long. "
         "To measure one again: snakemake --cores 1 report --forcerun with its record.",
     ]

@@ -15,7 +15,7 @@ from siliconprof.render import style
 
 SVG, XLINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
 FACETS = ("device", "backend", "workload", "precision")
-AXES = (*FACETS, "trainer")  # of the page's filter; a workload has one trainer
+SHOWN_AXES = (*FACETS, "trainer")  # of the page's filter; a workload has one trainer
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 _LONG = re.compile(r"(\d+\.\d)\d+")
 _GROUP_ID = re.compile(r'<g id="[^"]*"')
@@ -43,17 +43,19 @@ class Cells:
             names: of devices; `trainers`: of workloads that have one.
 
         Returns:
-            For each of `AXES` its values as [value, name]; under `cells` one list of indices into
+            For each of `SHOWN_AXES` its values as [value, name]; under `cells` one list of indices into
             them for each number that stands in an attribute.
         """
         workload = FACETS.index("workload")
         cells = [(*cell, trainers.get(cell[workload], "none")) for cell in self._numbers]
-        values = [sorted(set(of_axis)) for of_axis in zip(*cells, strict=True)] or [[]] * len(AXES)
+        values = [sorted(set(of_axis)) for of_axis in zip(*cells, strict=True)] or [[]] * len(
+            SHOWN_AXES
+        )
         listed: dict[str, Any] = {
             axis: [
                 [value, names.get(value, value) if axis == "device" else value] for value in of_axis
             ]
-            for axis, of_axis in zip(AXES, values, strict=True)
+            for axis, of_axis in zip(SHOWN_AXES, values, strict=True)
         }
         listed["cells"] = [
             [of_axis.index(value) for of_axis, value in zip(values, cell, strict=True)]

@@ -13,7 +13,7 @@ from typing import Any
 import pandas as pd
 from markupsafe import Markup, escape
 
-from siliconprof import words
+from siliconprof import formatting
 from siliconprof.analyse.frames import records
 from siliconprof.render.axes import is_true
 from siliconprof.render.axes import text as words_of
@@ -88,7 +88,7 @@ def _folded(frame: pd.DataFrame, columns: Sequence[Column]) -> tuple[list[Column
             value = values.iloc[0]
             shown = shown_number(value, column) if isinstance(column, Num) else words_of(value)
             notes.append(
-                f"{column.title}: {shown}{words.THIN + column.unit if column.unit else ''}."
+                f"{column.title}: {shown}{formatting.THIN + column.unit if column.unit else ''}."
             )
         else:
             kept.append(column)
@@ -113,7 +113,7 @@ def _head(columns: Sequence[Column]) -> Markup:
 
 def _words(row: Mapping[str, Any], column: Text) -> Markup:
     value = words_of(row.get(column.column))
-    inner = escape(value or words.DASH)
+    inner = escape(value or formatting.DASH)
     if column.code:
         inner = Markup("<code>{}</code>").format(value)
     if column.badge and (badge := words_of(row.get(column.badge))):
@@ -129,24 +129,28 @@ def _words(row: Mapping[str, Any], column: Text) -> Markup:
 def shown_number(value: float, column: Num, published: bool = False) -> str:
     """A number as the page shows it; one that others printed has no more digits than they gave."""
     if column.percent:
-        return words.percent(value)
+        return formatting.percent(value)
     value = value / column.scale
     if published:
         return f"{value:.6g}"
-    return words.grouped(value) if column.integer else words.significant(value, column.digits)
+    return (
+        formatting.grouped(value)
+        if column.integer
+        else formatting.significant(value, column.digits)
+    )
 
 
 def _number(
     row: Mapping[str, Any], column: Num, best: float | None, reasons: dict[str, str]
 ) -> Markup:
-    value = words.number(row.get(column.column))
+    value = formatting.number(row.get(column.column))
     if value is None:
         reason = words_of(row.get(f"{column.column}_why")) or words_of(row.get("why_not"))
         reason = reason or NOT_MEASURED
         letter = reasons.setdefault(reason, LETTERS[len(reasons)] if len(reasons) < 26 else "")
         mark = Markup('<sup class="mark">{}</sup>').format(letter) if letter else ""
         return Markup('<td class="num missing" title="{}">{}{}</td>').format(
-            reason, words.DASH, mark
+            reason, formatting.DASH, mark
         )
     own_computed = is_true(row, f"{column.column}_computed")
     published = (column.published or is_true(row, "published")) and not own_computed
@@ -160,14 +164,14 @@ def _number(
     elif own_computed or column.computed or is_true(row, "computed"):
         inner += Markup('<sup title="computed from published numbers">C</sup>')
         classes.append("computed")
-    low, high = (words.number(row.get(f"{column.column}_{end}")) for end in ("low", "high"))
+    low, high = (formatting.number(row.get(f"{column.column}_{end}")) for end in ("low", "high"))
     if low is not None and high is not None and value and not published:
         half = abs(high - low) / 2
         wide = Markup(' class="wide"') if half > WIDE * abs(value) else ""
         # A percentage of what is near 0 says nothing.
-        percent = words.whole_percent(half / abs(value)) if half <= abs(value) else ""
-        n = words.number(row.get(f"{column.column}_n"))
-        spread = words.spread(n, percent or shown_number(half, column))
+        percent = formatting.whole_percent(half / abs(value)) if half <= abs(value) else ""
+        n = formatting.number(row.get(f"{column.column}_n"))
+        spread = formatting.spread(n, percent or shown_number(half, column))
         inner += Markup(" <i{}>{}</i>").format(wide, spread)
     if column.below and (below := words_of(row.get(column.below))):
         inner += Markup("<small>{}</small>").format(below)

@@ -29,7 +29,7 @@ from siliconprof import plugins
 from siliconprof.lifetime import end_with, in_a_fork, killed_by, leave
 from siliconprof.store.cell import Cell
 
-MARK = "siliconprof cold launch: "
+LAUNCH_MARK = "siliconprof cold launch: "
 IMPORT_S, CONTEXT_S, OTHER_KERNEL_S = "import_s", "context_s", "other_kernel_s"
 DISPATCH_COLD_S = "dispatch_cold_s"
 COMPILE_AND_LOAD_S, EMPTY_COLD_S = "compile_and_load_s", "empty_cold_s"
@@ -47,7 +47,7 @@ Result = TypeVar("Result")
 
 def report(**facts: Any) -> None:
     """Print facts as one line of JSON; a framework may have left a line unfinished."""
-    print(f"\n{MARK}{json.dumps(facts)}", flush=True)
+    print(f"\n{LAUNCH_MARK}{json.dumps(facts)}", flush=True)
 
 
 def timed(name: str, doing: str, action: Callable[[], Result]) -> Result:
@@ -158,8 +158,8 @@ def fresh(cell: Cell, limit_s: float, forks: int = 0) -> list[tuple[dict[str, fl
     doing, last, due = "start", "", forks or 1
     for line in output.decode(errors="replace").splitlines():
         text = line.strip()
-        if text.startswith(MARK):
-            message = json.loads(text.removeprefix(MARK))
+        if text.startswith(LAUNCH_MARK):
+            message = json.loads(text.removeprefix(LAUNCH_MARK))
             doing, due = message.pop("doing", doing), message.pop("launches", due)
             if "ended" in message:
                 why = failure(message["ended"], False, limit_s, f"while: {doing}", last)

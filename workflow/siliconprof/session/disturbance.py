@@ -21,7 +21,7 @@ WAITED_ABOVE = 0.2
 FEWEST_S = 0.03  # of other processes: the system counts in hundredths of a second
 
 
-class Watch:
+class DisturbanceWatch:
     """Looks at what comes from here on."""
 
     def __init__(self) -> None:

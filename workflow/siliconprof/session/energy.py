@@ -19,11 +19,11 @@ from siliconprof.hosts.sensors import sources as sensors
 from siliconprof.hosts.sensors.base import EnergySensor, Source
 from siliconprof.session.timing import Plan
 
-INTERVAL_S = 0.1  # NVML's counter moves every 10 to 100 ms
+READ_EVERY_S = 0.1  # NVML's counter moves every 10 to 100 ms
 LEAST_WINDOW_S = 10.0
 LEAST_UPDATES = 20
 LEAST_IDLE_READINGS = 5  # that differ from the one before, over all sources of a sensor
-LONGEST = 6  # windows, after which a slow counter is not waited for
+LONGEST_WINDOWS = 6  # windows, after which a slow counter is not waited for
 SETTLE_S = 2.0  # after work: NVML's power is a mean of 1 s, and clocks take a while to fall
 
 Series = list[tuple[float, float]]  # seconds; joules, or watts of a source that is integrated
@@ -62,7 +62,7 @@ class Recording:
             self.lost |= sensor.lost
 
     def _run(self) -> None:
-        while not self._stop.wait(INTERVAL_S):
+        while not self._stop.wait(READ_EVERY_S):
             self._read()
 
     def stop(self) -> None:
@@ -148,10 +148,10 @@ class EnergyMeter:
         """Whether the window may close. Costs about a microsecond until it is long enough.
 
         It is long enough and every counter has changed often enough; a counter that has not
-        changed at all by then is not waited for, and a slow one for `LONGEST` windows at most.
+        changed at all by then is not waited for, and a slow one for `LONGEST_WINDOWS` windows at most.
         """
         window, window_s = self._window, self.plan.energy_window_s
-        if window is None or window.seconds >= LONGEST * window_s:
+        if window is None or window.seconds >= LONGEST_WINDOWS * window_s:
             return True
         alive = [
             (sensor, source) for sensor, source in self.readable if source.name not in window.lost

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from siliconprof import plugins
-from siliconprof.backends._alone import Call
+from siliconprof.backends._isolated import Call
 from siliconprof.backends.base import Backend, Unsupported
 from siliconprof.datasets import prepared, training_data
 from siliconprof.errors import UserError
@@ -130,7 +130,7 @@ def blank_data(kind: str | None, parameters: Mapping[str, Any]) -> Any:
         return None
     if kind == "images":
         n_train = parameters.get("batch_size") or max(parameters["batch_sizes"])
-        images = np.zeros((n_train, *prepared.SHAPE), np.uint8)
+        images = np.zeros((n_train, *prepared.IMAGE_SHAPE), np.uint8)
         counts = {"train": n_train, "validation": 0, "test": 0}
         return training_data.ImageData(images, np.zeros(n_train, np.uint8), counts, "", "blank")
     batch_size, vocab_size = parameters["batch_size"], parameters["dataset_vocab_size"]

@@ -1,4 +1,4 @@
-"""Measure one trial, from its first check to its last flag, in a process of its own."""
+"""Measure one cell, from its first check to its last flag, in a process of its own."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from siliconprof.datasets import prepared
 from siliconprof.errors import UserError, in_one_line
 from siliconprof.hosts import machine, node_check
 from siliconprof.hosts.sensors import sources as sensors
-from siliconprof.session import memory_limit, quality, self_checks, sweep, trained
+from siliconprof.session import memory_limit, quality, self_checks, sweep, weight_watch
+from siliconprof.session.cell_run import CellRun
 from siliconprof.session.energy import EnergyMeter
+from siliconprof.session.resolved_cell import ResolvedCell
 from siliconprof.session.sampler import Sampler
-from siliconprof.session.session import Session
 from siliconprof.session.timing import GPU_WARM_UP_S, Plan
-from siliconprof.session.trial import Trial
 
 WARM_UP_SIDE, WARM_UP_IN_ROW = 1024, 20  # of products between two waits
 OPERANDS = {"fp32": "float32", "tf32": "float32", "bf16": "bfloat16", "fp16": "float16"}
@@ -62,12 +62,12 @@ def effective_precision(requested: str, evidence: dict[str, Any], training: bool
 
 
 def opened_session(
-    trial: Trial,
+    resolved: ResolvedCell,
     report: Any,
     checkpoints: Path | None = None,
     expected: Mapping[str, Any] | None = None,
-) -> Session:
-    """The trial's session on its open backend, with its scenario; nothing has run yet.
+) -> CellRun:
+    """The run of a cell on its open backend, with its scenario; nothing has run yet.
 
     Args:
         checkpoints: folder for those of a whole training.
@@ -78,7 +78,7 @@ def opened_session(
         packages.NotLoaded: an import fails, maybe by a package that the cell does not need.
         UserError: a package that it needs is not there or does not load; this node has another device.
     """
-    cell, backend = trial.cell, trial.backend()
+    cell, backend = resolved.cell, resolved.backend()
     report({"doing": f"import {backend.framework}", "step": 0})
     available, explanation = backend.available()
     if expected:
@@ -87,30 +87,30 @@ def opened_session(
             identity = backend.identity(cell.device_kind, cell.device_index)
         node_check.require(cell, expected, identity)
     if not available:
-        if why := packages.failure(trial.packages):
+        if why := packages.failure(resolved.packages):
             raise UserError(why)
         raise Unsupported(explanation)
-    if missing := trial.missing_packages():
+    if missing := resolved.missing_packages():
         raise UserError(
             f"needs {', '.join(missing)}, which this Python does not have: "
             f"pip install {' '.join(missing)}"
         )
-    for name, make_import in trial.imports():
+    for name, make_import in resolved.imports():
         report({"doing": f"import {name}", "step": 0})
         try:
             make_import()
         except Exception as error:  # a package that is broken raises anything
-            if not packages.is_alone():
+            if not packages.has_isolated_packages():
                 raise packages.NotLoaded from error
-            why = packages.failure(trial.packages)
+            why = packages.failure(resolved.packages)
             raise UserError(why or f"{name} cannot be imported: {in_one_line(error)}") from error
     gc.freeze()  # the collector need not walk all that was imported again for every point of a sweep
     backend.open(cell.device_kind, cell.device_index, cell.threads, cell.precision)
-    session = Session(cell, backend, trial.workload, report, checkpoints)
-    session.scenario = trial.scenario()
+    cell_run = CellRun(cell, backend, resolved.workload, report, checkpoints)
+    cell_run.scenario = resolved.scenario()
     if cell.device_kind == "gpu":
-        session.gpu = sensors.gpu(backend.gpu_address())
-    return session
+        cell_run.gpu = sensors.gpu(backend.gpu_address())
+    return cell_run
 
 
 def warm_up(backend: Backend) -> None:
@@ -126,13 +126,13 @@ def warm_up(backend: Backend) -> None:
 
 
 def measure(
-    trial: Trial,
+    resolved: ResolvedCell,
     report: Any,
     partial: dict[str, Any] | None = None,
     checkpoints: Path | None = None,
     expected: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Measure a trial; the parts of its record that only this process knows.
+    """Measure a cell; the parts of its record that only this process knows.
 
     Args:
         partial: filled on the way with the parts that are worth having when the cell fails.
@@ -143,89 +143,89 @@ def measure(
     """
     partial = {} if partial is None else partial
     started = time.perf_counter()
-    session = opened_session(trial, report, checkpoints, expected)
-    cell, backend, trainer = trial.cell, session.backend, trial.trainer
+    cell_run = opened_session(resolved, report, checkpoints, expected)
+    cell, backend, trainer = resolved.cell, cell_run.backend, resolved.trainer
     if backend.caveat:
-        session.flag(*backend.caveat)
-    if trial.compiles and backend.compile_caveat:
-        session.flag("young_compiler", backend.compile_caveat)
-    if trial.smaller_batch:
-        session.flag("smaller_batch", trial.smaller_batch)
-    sampler = Sampler(session, cell.parameters.get("probes"))
+        cell_run.flag(*backend.caveat)
+    if resolved.compiles and backend.compile_caveat:
+        cell_run.flag("young_compiler", backend.compile_caveat)
+    if resolved.smaller_batch:
+        cell_run.flag("smaller_batch", resolved.smaller_batch)
+    sampler = Sampler(cell_run, cell.parameters.get("probes"))
     partial["emulated"] = machine.emulated(backend.framework)
     if cell.device_kind == "gpu":
         report({"doing": "warm up", "step": 0})
         warm_up(backend)
     report({"doing": "check clock, work and precision", "step": 0})
     checks = partial["checks"] = {}
-    partial |= {"scenario": session.scenario, "flags": session.flags, "points": session.points}
+    partial |= {"scenario": cell_run.scenario, "flags": cell_run.flags, "points": cell_run.points}
     checking = time.perf_counter()
-    checks |= self_checks.before(session)
+    checks |= self_checks.checks_before(cell_run)
     checked = time.perf_counter()
-    session.evidence |= backend.prove_precision(cell.seed)
-    if cell.precision == "tf32" and session.evidence["effective_product"] == "fp32":
+    cell_run.evidence |= backend.prove_precision(cell.seed)
+    if cell.precision == "tf32" and cell_run.evidence["effective_product"] == "fp32":
         raise Unsupported("tf32: asked for, but this device multiplies in fp32")
     if trainer is not None:
-        session.under_way = False  # until its first step
-        trainer.prepare(session)
+        cell_run.under_way = False  # until its first step
+        trainer.prepare(cell_run)
     report({"doing": "set up", "step": 0})
     if trainer is not None:
-        memory_limit.apply(session, trainer.run)
+        memory_limit.apply(cell_run, trainer.run)
     opened = time.perf_counter()
     if trainer is not None:
-        session.energy = EnergyMeter(backend, Plan.of(cell.timing))
-        session.energy.idle("before")
+        cell_run.energy = EnergyMeter(backend, Plan.of(cell.timing))
+        cell_run.energy.idle("before")
     with sampler:
         partial |= {"samples": sampler.samples, "probes": sampler.summaries}
-        session.zero = sampler.started
+        cell_run.zero = sampler.started
         if trainer is None:
-            trial.workload.measure(session)
+            resolved.workload.measure(cell_run)
         else:
-            trainer.run(session)
+            trainer.run(cell_run)
             again = backend.prove_precision(cell.seed)  # a trainer may change global settings
-            session.evidence["effective_product_afterwards"] = again["effective_product"]
-    if trainer is not None or session.windows:
-        memory_limit.sampled(session, sampler.summaries.get("memory", {}), sampler.samples)
+            cell_run.evidence["effective_product_afterwards"] = again["effective_product"]
+    if trainer is not None or cell_run.windows:
+        memory_limit.sampled(cell_run, sampler.summaries.get("memory", {}), sampler.samples)
     if trainer is not None:
-        memory_limit.check(session)
-    sweep.flag(session)
-    quality.noise_flags(session)
-    quality.disturbed_flags(session)
-    quality.split_flags(session)
-    quality.diverged(session)
+        memory_limit.check(cell_run)
+    sweep.flag(cell_run)
+    quality.noise_flags(cell_run)
+    quality.disturbed_flags(cell_run)
+    quality.split_flags(cell_run)
+    quality.diverged(cell_run)
     is_trained = (
-        "master_weights" in session.evidence
+        "master_weights" in cell_run.evidence
     )  # else nothing was, or all that was tried failed
-    seen = (point["observed"]["operands"] for point in session.points if point.get("observed"))
+    seen = (point["observed"]["operands"] for point in cell_run.points if point.get("observed"))
     if operands := sorted({*chain.from_iterable(seen)}):
-        session.evidence["operands"] = operands
-    effective = effective_precision(cell.precision, session.evidence, is_trained)
+        cell_run.evidence["operands"] = operands
+    effective = effective_precision(cell.precision, cell_run.evidence, is_trained)
     checks |= {
-        "precision": self_checks.precision_check(cell.precision, effective, session.evidence),
-        "drift": quality.order_flags(session),
-        "work": quality.work_check(session),
-        **({"trained": trained.check(session)} if is_trained else {}),
+        "precision": self_checks.precision_check(cell.precision, effective, cell_run.evidence),
+        "drift": quality.order_flags(cell_run),
+        "work": quality.work_check(cell_run),
+        **({"trained": weight_watch.check(cell_run)} if is_trained else {}),
     }
     return partial | {
         "precision": {
             "requested": cell.precision,
             "effective": effective,
-            "evidence": session.evidence,
+            "evidence": cell_run.evidence,
         },
         "dataset": {
-            "name": session.data.name,
-            "data_sha256": session.data.sha256,
-            "vocab_size": session.data.vocab_size,
+            "name": cell_run.data.name,
+            "data_sha256": cell_run.data.sha256,
+            "vocab_size": cell_run.data.vocab_size,
             "synthetic": bool(prepared.read_facts(Path(cell.dataset)).get("synthetic")),
         }
         if cell.dataset
         else None,
         "backend": backend.describe(),
-        "method": {"time": backend.time_method} | session.method,
+        "method": {"time": backend.time_method} | cell_run.method,
         "accounting": {
             "open_s": opened - started,
             "check_s": checked - checking,  # of those
             "measure_s": time.perf_counter() - opened,
-            "timed_s": session.timed_s,
+            "timed_s": cell_run.timed_s,
         },
     }

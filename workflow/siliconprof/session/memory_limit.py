@@ -20,7 +20,7 @@ from typing import Any
 from siliconprof.backends.base import Backend
 from siliconprof.hosts import cgroups
 from siliconprof.memory import memory_model
-from siliconprof.session.session import Session
+from siliconprof.session.cell_run import CellRun
 
 CONFIRMED_WITHIN = 0.15  # of the prediction, which is what the memory model promises
 MODEL_ONLY = "model only"
@@ -77,8 +77,8 @@ def _limit(enforced: bool, how: str, n_bytes: int, reason: str | None = None) ->
     return {"enforced": enforced, "how": how, "limit_bytes": n_bytes, "reason": reason}
 
 
-def apply(session: Session, train: Callable[[Session], None]) -> None:
-    """Enforce the session's limit, where its scenario has one.
+def apply(cell_run: CellRun, train: Callable[[CellRun], None]) -> None:
+    """Enforce the run's limit, where its scenario has one.
 
     On a CPU the smallest model of the kind trains a few steps before that: imports and set-up on
     first use are not part of the training.
@@ -86,33 +86,33 @@ def apply(session: Session, train: Callable[[Session], None]) -> None:
     Args:
         train: trains what a session has.
     """
-    limit_bytes = requested_limit(session.scenario)
+    limit_bytes = requested_limit(cell_run.scenario)
     if limit_bytes is None:
         return
-    cell = session.cell
+    cell = cell_run.cell
     if cell.device_kind == "cpu":
-        if session.offloads:
+        if cell_run.offloads:
             reason = "offloaded on a CPU: the device's memory and the host's are the same"
-            session.scenario["limit"] = _limit(False, MODEL_ONLY, limit_bytes, reason)
+            cell_run.scenario["limit"] = _limit(False, MODEL_ONLY, limit_bytes, reason)
             return
-        rehearse(session, train)
+        rehearse(cell_run, train)
     give_back = cell.parameters.get("allocator") != "retain"
-    session.scenario["limit"] = enforce(session.backend, limit_bytes, give_back)
+    cell_run.scenario["limit"] = enforce(cell_run.backend, limit_bytes, give_back)
 
 
-def rehearse(session: Session, train: Callable[[Session], None]) -> None:
-    """Train the smallest model of the session's kind for a few steps and discard the times."""
-    workload = session.workload
-    session.progress("rehearse, before the memory is limited", 0)
-    cell = replace(session.cell, timing=REHEARSAL)
-    small = type(session)(cell, session.backend, workload.smallest(), lambda _: None)
+def rehearse(cell_run: CellRun, train: Callable[[CellRun], None]) -> None:
+    """Train the smallest model of the run's kind for a few steps and discard the times."""
+    workload = cell_run.workload
+    cell_run.progress("rehearse, before the memory is limited", 0)
+    cell = replace(cell_run.cell, timing=REHEARSAL)
+    small = type(cell_run)(cell, cell_run.backend, workload.smallest(), lambda _: None)
     small.scenario = {"applied": "fits"}
     train(small)
     del small
     gc.collect()
 
 
-def held(session: Session, step: Callable[[], Any] | None, standing: Sequence[Any]) -> Any:
+def peak_of_step(cell_run: CellRun, step: Callable[[], Any] | None, standing: Sequence[Any]) -> Any:
     """The most memory that a training step held, in bytes, for its point; noted under a limit too.
 
     A cgroup's own peak is read first and its limit lifted, since counting may need memory itself.
@@ -121,21 +121,21 @@ def held(session: Session, step: Callable[[], Any] | None, standing: Sequence[An
         step: one more, untimed training step; None if it cannot be repeated alone.
         standing: the training's arrays that exist between steps.
     """
-    scenario = session.scenario
+    scenario = cell_run.scenario
     limit = scenario.get("limit") or {}
     group = cgroups.existing(cgroups.name_of(os.getsid(0))) if limit.get("enforced") else None
     if group is not None:
         if group.peak_bytes is not None:
             _note(scenario, group.peak_bytes, group.peak_means)
         group.lift()
-    peak_bytes, means = session.backend.step_peak_bytes(step, standing)
+    peak_bytes, means = cell_run.backend.step_peak_bytes(step, standing)
     if limit and scenario["confirmed_peak_bytes"] is None and peak_bytes is not None:
         _note(scenario, peak_bytes, means)
     return {"device_peak_bytes": peak_bytes, "device_peak_means": means}
 
 
 def sampled(
-    session: Session, summary: Mapping[str, Any], samples: Sequence[Mapping[str, Any]]
+    cell_run: CellRun, summary: Mapping[str, Any], samples: Sequence[Mapping[str, Any]]
 ) -> None:
     """Use the largest sample as the peak where the framework does not count one.
 
@@ -143,38 +143,38 @@ def sampled(
 
     Args:
         summary: of the memory probe.
-        samples: of all probes, on the clock of `Session.windows`.
+        samples: of all probes, on the clock of `CellRun.windows`.
     """
     most = summary.get("device_peak_sampled_bytes")
     if most is None:
         return
     means = f"the largest of {summary['samples']} samples, {AT_LEAST}; {summary['device_means']}"
     # A sweep's points have windows, but for those that failed.
-    points = [] if session.workload.swept else session.points
+    points = [] if cell_run.workload.swept else cell_run.points
     everything = [(point, -math.inf, math.inf) for point in points]
-    for point, began_s, ended_s in session.windows or everything:
+    for point, began_s, ended_s in cell_run.windows or everything:
         inside = (sample for sample in samples if began_s <= sample["t_s"] <= ended_s)
         sizes = (sample.get("device_memory_bytes") for sample in inside)
         readings = [n_bytes for n_bytes in sizes if n_bytes is not None]
         if readings and point["memory"].get("device_peak_bytes") is None:
             own = f"the largest of {len(readings)} samples, {AT_LEAST}; {summary['device_means']}"
             point["memory"] |= {"device_peak_bytes": max(readings), "device_peak_means": own}
-    if session.scenario["limit"] and session.scenario["confirmed_peak_bytes"] is None:
-        _note(session.scenario, most, means)
+    if cell_run.scenario["limit"] and cell_run.scenario["confirmed_peak_bytes"] is None:
+        _note(cell_run.scenario, most, means)
 
 
-def check(session: Session) -> None:
+def check(cell_run: CellRun) -> None:
     """Flag a cell near capacity that used much less than predicted, or more than the capacity.
 
     A cgroup counts more than arrays, so only falling short of the prediction contradicts it.
     """
-    scenario = session.scenario
+    scenario = cell_run.scenario
     confirmed = scenario["confirmed_share"]
     if scenario["applied"] != "near-capacity" or confirmed is None:
         return
     predicted = scenario["share"]
     if confirmed < (1 - CONFIRMED_WITHIN) * predicted or confirmed > max(1, predicted):
-        session.flag(
+        cell_run.flag(
             "near_capacity_missed",
             f"{predicted:.0%} of the memory was predicted, {confirmed:.0%} was used",
         )

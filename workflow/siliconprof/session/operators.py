@@ -16,11 +16,14 @@ from typing import Any
 
 from siliconprof.backends._step import Operator
 from siliconprof.backends.base import Backend, Unsupported
-from siliconprof.session.session import Session
+from siliconprof.session.cell_run import CellRun
 from siliconprof.session.timing import PhaseClock, Plan
 
 RARER = 1.2  # a step is watched once there are so many times as many others, and one more
-FEWEST, MOST = 2, 12  # steps of each kind of a training that is watched by itself
+FEWEST_WATCHED_STEPS, MOST_WATCHED_STEPS = (
+    2,
+    12,
+)  # steps of each kind of a training that is watched by itself
 BUDGET_SHARE = 0.2  # of the cell's budget, for them once there are the fewest
 DIFFERS = "a step's operators are not those of the step before"
 NONE_YET = "the training ended before a step's operators were timed"
@@ -108,26 +111,28 @@ def refusal(ask: Callable[[], Any]) -> str | None:
     return None
 
 
-def of_step(session: Session, step: Callable[[], Any], clock: PhaseClock) -> dict[str, Any]:
+def watch_step(cell_run: CellRun, step: Callable[[], Any], clock: PhaseClock) -> dict[str, Any]:
     """The same of a training whose own steps are timed whole, or are few.
 
     Its own steps were at another moment, when the machine may have been faster or slower: whole steps
-    between the others tell by how much. It comes before `memory_limit.held`, after whose step glibc's
+    between the others tell by how much. It comes before `memory_limit.peak_of_step`, after whose step glibc's
     malloc gives less memory back, so that steps have fewer page faults.
 
     Args:
         step: one more training step, with its edges on the clock.
     """
-    watched = Operators(session.backend, clock, session.method)
+    watched = Operators(cell_run.backend, clock, cell_run.method)
     phases, whole_step_s = dict[str, list[float]](), list[float]()
-    budget_s = BUDGET_SHARE * Plan.of(session.cell.timing).budget_s
+    budget_s = BUDGET_SHARE * Plan.of(cell_run.cell.timing).budget_s
     others, spent_s, described_s = 1, 0.0, 0.0
 
     def is_due() -> bool:
-        return others <= 1 + FEWEST or (others <= 1 + MOST and spent_s < budget_s)
+        return others <= 1 + FEWEST_WATCHED_STEPS or (
+            others <= 1 + MOST_WATCHED_STEPS and spent_s < budget_s
+        )
 
-    while watched.due(10 * MOST) and is_due():
-        session.progress("operators of a step", others)
+    while watched.due(10 * MOST_WATCHED_STEPS) and is_due():
+        cell_run.progress("operators of a step", others)
         clock.start(split=True)
         watched.begin(others)
         step()
@@ -147,5 +152,5 @@ def of_step(session: Session, step: Callable[[], Any], clock: PhaseClock) -> dic
             whole_step_s.append(whole_s)
             spent_s += watched_s + split_s + whole_s
         others += 1
-    session.timed(described_s + spent_s)
+    cell_run.timed(described_s + spent_s)
     return watched.part({"phases": phases, "whole_step_s": whole_step_s} if phases else None)

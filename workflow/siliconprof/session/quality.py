@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from siliconprof.session.cell_run import CellRun
 from siliconprof.session.self_checks import Check, not_checked, verdict
-from siliconprof.session.session import Session
 from siliconprof.session.timing import OVERRUN, changing, drifting, noise, order, wandering
 from siliconprof.stats import statistics
 
@@ -20,25 +20,25 @@ SPLIT_CHECKED_FROM_S = 0.020
 FORWARD_DIFFERS_ABOVE = 0.25
 
 
-def label(session: Session, point: Mapping[str, Any]) -> str:
+def label(cell_run: CellRun, point: Mapping[str, Any]) -> str:
     """A point's parameters as ` (batch=1 k=64 …)`; empty for a training's only one."""
-    if session.workload.kind == "training" and len(session.points) == 1:
+    if cell_run.workload.kind == "training" and len(cell_run.points) == 1:
         return ""
-    declared = session.workload.POINT
+    declared = cell_run.workload.POINT
     own = {k: v for k, v in point["params"].items() if k not in declared or not declared[k].derived}
     return f" ({' '.join(f'{key}={value}' for key, value in own.items())})"
 
 
-def noise_flags(session: Session) -> None:
+def noise_flags(cell_run: CellRun) -> None:
     """Flag points whose times scatter."""
-    for point in session.points:
+    for point in cell_run.points:
         for name in SERIES:
             problem = noise(point["times"].get(name) or [])
             if problem:
-                session.flag("noisy", f"{name}{label(session, point)} {problem}")
+                cell_run.flag("noisy", f"{name}{label(cell_run, point)} {problem}")
 
 
-def disturbed_flags(session: Session) -> None:
+def disturbed_flags(cell_run: CellRun) -> None:
     """Flag a cell some of whose points other processes disturbed, or that took too long."""
     overran = f"ended after {OVERRUN} times its budget, with fewer repeats than were asked for"
     for code, why in (
@@ -46,18 +46,18 @@ def disturbed_flags(session: Session) -> None:
         ("fewer_repeats", lambda point: point.get("stopped_by") == "overrun" and overran),
     ):
         reasons = [
-            f"{label(session, point)} {why(point)}" for point in session.points if why(point)
+            f"{label(cell_run, point)} {why(point)}" for point in cell_run.points if why(point)
         ]
         if reasons:
             first = reasons[0].strip()
-            session.flag(code, f"{len(reasons)} of {len(session.points)} points: {first}")
+            cell_run.flag(code, f"{len(reasons)} of {len(cell_run.points)} points: {first}")
 
 
-def order_flags(session: Session) -> Check:
+def order_flags(cell_run: CellRun) -> Check:
     """Give every point its `drift` and `change_point`, flag what matters; the check `drift`."""
     assessed, ratios, retried = 0, [], 0
     reasons = []
-    for point in session.points:
+    for point in cell_run.points:
         name = next((name for name in SERIES if point["times"].get(name)), None)
         if name is None:
             continue
@@ -72,8 +72,8 @@ def order_flags(session: Session) -> Check:
         if drifts and changes:
             drifts = f"{drifts}; it {changes}"
         if problem := drifts or changes:
-            reasons.append(f"{name}{label(session, point)} {problem}")
-            session.flag("drift" if drifts else "change_point", reasons[-1])
+            reasons.append(f"{name}{label(cell_run, point)} {problem}")
+            cell_run.flag("drift" if drifts else "change_point", reasons[-1])
     numbers = {
         "points": assessed,
         "worst_ratio": max(ratios, key=lambda ratio: abs(math.log(ratio)), default=None),
@@ -85,62 +85,62 @@ def order_flags(session: Session) -> Check:
     return verdict("; ".join(reasons) or None, **numbers)
 
 
-def work_check(session: Session) -> Check:
+def work_check(cell_run: CellRun) -> Check:
     """Whether the operators that were seen do the work that the points say; flags where not."""
     compared, reasons = 0, []
-    for point in session.points:
-        counted, said = counted_flops(session, point), point.get("flops")
-        if not counted or not said or session.workload.parameters.get("gradient_checkpointing"):
+    for point in cell_run.points:
+        counted, said = counted_flops(cell_run, point), point.get("flops")
+        if not counted or not said or cell_run.workload.parameters.get("gradient_checkpointing"):
             continue
         compared += 1
         if abs(said / counted - 1) > WORK_DIFFERS_ABOVE:
             text = f"{said:.4g} operations are said, {counted:.4g} are counted"
-            reasons.append(f"{text}{label(session, point)}")
+            reasons.append(f"{text}{label(cell_run, point)}")
     if reasons:
-        session.flag("work_differs", f"{len(reasons)} of {compared} points: {reasons[0]}")
+        cell_run.flag("work_differs", f"{len(reasons)} of {compared} points: {reasons[0]}")
     if not compared:
         return not_checked("nothing counts the operations", points=0)
     return verdict("; ".join(reasons[:1]) or None, points=compared)
 
 
-def counted_flops(session: Session, point: Mapping[str, Any]) -> int | None:
+def counted_flops(cell_run: CellRun, point: Mapping[str, Any]) -> int | None:
     """FLOPs of a point's operators, where the framework's own counter knows them all."""
     if observed := point.get("observed"):
         return observed["flops"]
-    if not session.backend.counts_flops:  # what is counted by a formula of ours proves no other
+    if not cell_run.backend.counts_flops:  # what is counted by a formula of ours proves no other
         return None
     rows = (point.get("operators") or {}).get("rows", ())
-    return session.backend.counted_flops((r["kind"], r["flops"], r["count"]) for r in rows)
+    return cell_run.backend.counted_flops((r["kind"], r["flops"], r["count"]) for r in rows)
 
 
-def split_flags(session: Session) -> None:
+def split_flags(cell_run: CellRun) -> None:
     """Flag a training whose phases do not sum to its step, or whose forward pass differs alone."""
-    for point in session.points:
+    for point in cell_run.points:
         times = point["times"]
         if times.get("step_s") and times.get("whole_step_s"):
             whole = statistics.median(times["whole_step_s"])
             differs = statistics.median(times["step_s"]) / whole - 1
             if whole >= SPLIT_CHECKED_FROM_S and abs(differs) > SPLIT_DIFFERS_ABOVE:
-                session.flag(
+                cell_run.flag(
                     "split_differs",
-                    f"the sum of the phases{label(session, point)} differs from the whole step by "
+                    f"the sum of the phases{label(cell_run, point)} differs from the whole step by "
                     f"{differs:+.1%}",
                 )
         ratio = point.get("forward_only_over_forward")
         forward = times.get("forward_s")
         if ratio and forward and statistics.median(forward) >= SPLIT_CHECKED_FROM_S:
             if abs(ratio - 1) > FORWARD_DIFFERS_ABOVE:
-                session.flag(
+                cell_run.flag(
                     "forward_differs",
-                    f"a forward pass by itself{label(session, point)} takes {ratio:.2f} times as long as inside "
+                    f"a forward pass by itself{label(cell_run, point)} takes {ratio:.2f} times as long as inside "
                     "a step",
                 )
 
 
-def diverged(session: Session) -> None:
+def diverged(cell_run: CellRun) -> None:
     """Flag losses that are NaN or infinite; a record holds None for them."""
-    for point in session.points:
+    for point in cell_run.points:
         losses = point.get("loss") or []
         if invalid := sum(loss is None or not math.isfinite(loss) for loss in losses):
             text = f"{invalid} of {len(losses)} losses are NaN or infinite"
-            session.flag("loss_not_finite", text)
+            cell_run.flag("loss_not_finite", text)

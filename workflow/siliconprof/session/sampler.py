@@ -17,25 +17,25 @@ from siliconprof import plugins
 from siliconprof.errors import in_one_line
 from siliconprof.hosts import machine
 from siliconprof.probes.base import Probe
-from siliconprof.session.session import Session
+from siliconprof.session.cell_run import CellRun
 from siliconprof.stats import statistics
 
-INTERVAL_S = 0.25
+SAMPLE_EVERY_S = 0.25
 
 
 class Sampler:
     """A context around the measurement; afterwards `samples` and `summaries` are complete.
 
     Args:
-        session: its backend is open; flags go to it.
+        cell_run: its backend is open; flags go to it.
         only: names of the probes that may run, None for all; a control run allows none.
 
     Attributes:
         started: `time.perf_counter()` at `t_s` = 0, the zero of the steps' times too.
     """
 
-    def __init__(self, session: Session, only: Sequence[str] | None = None) -> None:
-        self.session = session
+    def __init__(self, cell_run: CellRun, only: Sequence[str] | None = None) -> None:
+        self.cell_run = cell_run
         self.only = only
         self.started = time.perf_counter()
         self.samples: list[dict[str, Any]] = []
@@ -62,7 +62,7 @@ class Sampler:
         self.started = time.perf_counter()
         for probe in list(self._probes):
             try:
-                probe.start(self.session.backend)
+                probe.start(self.cell_run.backend)
             except Exception as error:
                 self._switch_off(probe, error)
         self._thread.start()
@@ -79,7 +79,7 @@ class Sampler:
             begun = time.perf_counter()
             sample: dict[str, Any] = {"t_s": begun - self.started}
             for probe in list(self._probes):
-                probe.under_way = self.session.under_way
+                probe.under_way = self.cell_run.under_way
                 try:
                     sample |= probe.sample()
                 except Exception as error:
@@ -88,7 +88,7 @@ class Sampler:
                 self._cost_s[probe.name].append(ended - begun)
                 begun = ended
             self.samples.append(sample)
-            if self._running.acquire(timeout=INTERVAL_S):
+            if self._running.acquire(timeout=SAMPLE_EVERY_S):
                 return
 
     def __exit__(self, *_: object) -> None:
@@ -110,5 +110,5 @@ class Sampler:
                 self._switch_off(probe, error)
                 continue
             for code, detail in summary.pop("flags", ()):
-                self.session.flag(code, detail)
+                self.cell_run.flag(code, detail)
             self.summaries[probe.name] |= summary

@@ -20,8 +20,14 @@ from typing import Any
 from siliconprof.errors import in_one_line
 from siliconprof.lifetime import PIPELINE_VARIABLE
 from siliconprof.probes.interference import FLAG_ABOVE_CORES, ForeignLoad
-from siliconprof.session.known_work import AIM_S, CALL_S, VECTOR_BYTES, Work, Workshop
-from siliconprof.session.session import Session
+from siliconprof.session.cell_run import CellRun
+from siliconprof.session.reference_kernels import (
+    AIM_S,
+    CALL_S,
+    VECTOR_BYTES,
+    ReferenceKernel,
+    ReferenceKernels,
+)
 from siliconprof.stats import statistics
 from siliconprof.store import documents, temporary
 from siliconprof.store.cell import canonical_sha256
@@ -30,7 +36,7 @@ PROPORTIONAL = (1.85, 2.15)  # times as long for twice the work
 LAUNCH_S = 1e-4  # more than dispatching work takes, and less than the work that is fitted
 ROUNDS, FEWEST_ROUNDS, ROUNDS_S = 30, 3, 0.6  # the first, or as many as last the third
 MARK_ROUNDS, MARKS_DIFFER = 5, 0.1  # of the host's clock
-WAITS = 40  # the marked work lasts so many waits, which one of the two clocks counts
+LEAST_WAITS = 40  # the marked work lasts so many waits, which one of the two clocks counts
 SECOND_CLOCK = "CLOCK_MONOTONIC_RAW"
 CLOCKS_DIFFER = 0.01  # of the second clock: NTP may slew a clock by several per cent (chrony.conf)
 SLEEP_ASKED_S, SLEEPS = 0.02, 3
@@ -54,7 +60,7 @@ def not_checked(reason: str, **numbers: Any) -> Check:
     return {"verdict": "not checked", "reason": reason, **numbers}
 
 
-def clock_checks(session: Session) -> dict[str, Check]:
+def clock_checks(cell_run: CellRun) -> dict[str, Check]:
     """`clock` and `sleep`; either flags the cell with `clock`.
 
     The sleeps are measured by a second clock too: a busy host wakes up late by both. On Linux
@@ -86,7 +92,7 @@ def clock_checks(session: Session) -> dict[str, Check]:
         )
     for reason in (coarse, differs):
         if reason:
-            session.flag("clock", reason)
+            cell_run.flag("clock", reason)
     return {
         "clock": verdict(coarse, resolution_s=resolution_s, reading_cost_s=cost_s),
         "sleep": verdict(
@@ -102,7 +108,11 @@ def clock_checks(session: Session) -> dict[str, Check]:
 
 
 def doubled(
-    kernel: str, time_one: Callable[[Work], float], once: Work, twice: Work, lasts_s: float
+    kernel: str,
+    time_one: Callable[[ReferenceKernel], float],
+    once: ReferenceKernel,
+    twice: ReferenceKernel,
+    lasts_s: float,
 ) -> Check:
     """The check of one kernel, with the raw seconds of both in turn.
 
@@ -121,7 +131,7 @@ def doubled(
         once_s.append(time_one(once))
         twice_s.append(time_one(twice))
     low, high = (statistics.quantile(times, 0.25) for times in (once_s, twice_s))
-    ratio = statistics.over(high, low)
+    ratio = statistics.divided(high, low)
     reason = None
     if not PROPORTIONAL[0] <= (ratio or 0) <= PROPORTIONAL[1] or min(once_s) < LAUNCH_S:
         reason = (
@@ -132,14 +142,14 @@ def doubled(
     return verdict(reason, **numbers, once_s=once_s, twice_s=twice_s)
 
 
-def marks_check(shop: Workshop, work: Work, lasts_s: float) -> Check:
+def marks_check(shop: ReferenceKernels, work: ReferenceKernel, lasts_s: float) -> Check:
     """Whether the backend's marks and the host's clock tell the same of work of some milliseconds.
 
     Args:
         lasts_s: seconds of one call of the work.
     """
     wait_s = statistics.median([shop.marked_s(work, 0)[1] for _ in range(MARK_ROUNDS)])
-    aim_s = max(AIM_S, min(WAITS * wait_s, ROUNDS_S / MARK_ROUNDS))
+    aim_s = max(AIM_S, min(LEAST_WAITS * wait_s, ROUNDS_S / MARK_ROUNDS))
     launches = math.ceil(aim_s / lasts_s)
     rounds = [shop.marked_s(work, launches) for _ in range(MARK_ROUNDS)]
     ratio = statistics.median([by_marks / wall for by_marks, wall in rounds])
@@ -157,17 +167,17 @@ def marks_check(shop: Workshop, work: Work, lasts_s: float) -> Check:
     return verdict(differ if abs(ratio - 1) > MARKS_DIFFER else None, **numbers)
 
 
-def kernel_checks(session: Session) -> dict[str, Check]:
+def kernel_checks(cell_run: CellRun) -> dict[str, Check]:
     """Those of `KERNEL_CHECKS`; a check that fails flags the cell.
 
     Where each call is waited for, twice the work is `not checked` rather than failed if the memory
     that it may use holds too little work for a call that lasts long enough, or if other processes
     had the processors meanwhile.
     """
-    backend, cell = session.backend, session.cell
+    backend, cell = cell_run.backend, cell_run.cell
     memory = cell.device_memory_bytes or backend.memory_limit_bytes()
     most_bytes = int(memory * SHARE_OF_MEMORY) if memory else VECTOR_BYTES
-    shop = Workshop(backend, cell.seed, most_bytes)
+    shop = ReferenceKernels(backend, cell.seed, most_bytes)
     values, sum_s = shop.fit_sum()
     side, n, product_s = shop.fit_products()
     product = shop.products(side, n)
@@ -205,10 +215,10 @@ def kernel_checks(session: Session) -> dict[str, Check]:
         ("marks_differ", marks),
     ):
         if check["verdict"] == "failed":
-            session.flag(code, check["reason"])
+            cell_run.flag(code, check["reason"])
     return {
         "twice_the_work": {
-            "verdict": worst(check["verdict"] for check in checks),
+            "verdict": worst_verdict(check["verdict"] for check in checks),
             "reason": "; ".join(check["reason"] for check in checks if check["reason"]) or None,
             "kernels": checks,
         },
@@ -217,46 +227,46 @@ def kernel_checks(session: Session) -> dict[str, Check]:
     }
 
 
-def waited_share(shop: Workshop, work: Work) -> float:
+def waited_share(shop: ReferenceKernels, work: ReferenceKernel) -> float:
     """The share of the time until a result is read that is inside the timed call; median of 3."""
     pairs = [shop.finished(work) for _ in range(3)]
     return statistics.median([timed_s / (timed_s + rest_s) for timed_s, rest_s in pairs])
 
 
-def worst(verdicts: Iterable[str]) -> str:
+def worst_verdict(verdicts: Iterable[str]) -> str:
     """The verdict of several checks together."""
     distinct = set(verdicts)
     return next((verdict for verdict in ("failed", "not checked") if verdict in distinct), "ok")
 
 
-def before(session: Session) -> dict[str, Check]:
+def checks_before(cell_run: CellRun) -> dict[str, Check]:
     """The checks before the first measurement; their memory is freed.
 
     A run's cells of the same device, backend, threads and environment share them for a while.
     """
-    shared = _shared(session)
+    shared = _shared(cell_run)
     if taken_over := _taken_over(shared):
         return taken_over
-    made, for_s = clock_checks(session), 0.0
+    made, for_s = clock_checks(cell_run), 0.0
     try:
-        made |= kernel_checks(session)
-        outcome = worst(check["verdict"] for check in made.values())
+        made |= kernel_checks(cell_run)
+        outcome = worst_verdict(check["verdict"] for check in made.values())
         for_s = {"ok": SHARED_FOR_S, "not checked": BUSY_FOR_S}.get(outcome, 0.0)
     except Exception as error:  # out of memory, an operator that the device lacks
         made |= {name: not_checked(in_one_line(error)) for name in KERNEL_CHECKS}
     if shared and for_s:
-        cell = session.cell.path.partition("/")[2]  # the host's name may go from the record
+        cell = cell_run.cell.path.partition("/")[2]  # the host's name may go from the record
         note = {"at_s": time.monotonic(), "for_s": for_s, "cell": cell, "checks": made}
         temporary.write(shared, json.dumps(note))
-    session.backend.release_memory()
-    session.backend.reset_peak_memory()
+    cell_run.backend.release_memory()
+    cell_run.backend.reset_peak_memory()
     return made
 
 
-def _shared(session: Session) -> Path | None:
+def _shared(cell_run: CellRun) -> Path | None:
     """The file of the checks that cells like this one share in a run; None for one by hand."""
-    cell, pipeline = session.cell, os.environ.get(PIPELINE_VARIABLE)
-    own = session.backend.environment(cell.device_index, cell.precision, os.environ)
+    cell, pipeline = cell_run.cell, os.environ.get(PIPELINE_VARIABLE)
+    own = cell_run.backend.environment(cell.device_index, cell.precision, os.environ)
     device = [cell.device, cell.device_index, cell.backend, cell.threads]
     key = canonical_sha256([pipeline, *device, sorted(own.items())])
     folder = Path(tempfile.gettempdir())

@@ -16,20 +16,26 @@ from typing import Any
 
 from siliconprof.backends.base import Unsupported
 from siliconprof.errors import UserError, in_one_line
-from siliconprof.session import exhaustion
-from siliconprof.session.session import Session
+from siliconprof.session import oom
+from siliconprof.session.cell_run import CellRun
 from siliconprof.session.timing import Plan, overran
 
 # The status of a cell none of whose points is ok: the first of these that any point has.
 WORST_FIRST = ("failed", "oom", "skipped")
 # A point without measured values, with the keys that the record's schema requires.
-EMPTY: dict[str, Any] = {"params": {}, "times": {}, "flops": None, "bytes": None, "memory": {}}
-SHOWN = 2  # reasons in a cell's own; each point has its own in full
-LONGEST = 160  # characters of each
+EMPTY_POINT: dict[str, Any] = {
+    "params": {},
+    "times": {},
+    "flops": None,
+    "bytes": None,
+    "memory": {},
+}
+SHOWN_REASONS = 2  # reasons in a cell's own; each point has its own in full
+LONGEST_NAME = 160  # characters of each
 
 
 def point(
-    session: Session,
+    cell_run: CellRun,
     name: str,
     initial: Mapping[str, Any],
     measure: Callable[[], Mapping[str, Any]],
@@ -44,40 +50,40 @@ def point(
     Raises:
         Unsupported, UserError: these are about the whole cell.
     """
-    session.progress(name, 0, always=True)
-    began_s = time.perf_counter() - session.zero
-    empty = copy.deepcopy(EMPTY)
+    cell_run.progress(name, 0, always=True)
+    began_s = time.perf_counter() - cell_run.zero
+    empty = copy.deepcopy(EMPTY_POINT)
     try:
         measured = {**empty, **initial, **measure(), "status": "ok", "reason": None}
-        session.windows.append((measured, began_s, time.perf_counter() - session.zero))
+        cell_run.windows.append((measured, began_s, time.perf_counter() - cell_run.zero))
     except (Unsupported, UserError):
         raise
     except Exception as error:
         traceback.print_exc()
-        status = "oom" if exhaustion.raised(error) else "failed"
+        status = "oom" if oom.raised(error) else "failed"
         measured = {**empty, **initial, "status": status, "reason": in_one_line(error)}
-    free(session)
-    session.add_point(measured)
+    free(cell_run)
+    cell_run.add_point(measured)
     return measured
 
 
-def free(session: Session) -> None:
+def free(cell_run: CellRun) -> None:
     """Free unreferenced memory; models are full of reference cycles."""
     gc.collect()
-    session.backend.release_memory()
+    cell_run.backend.release_memory()
 
 
-def skip(session: Session, initial: Mapping[str, Any], reason: str) -> None:
+def skip(cell_run: CellRun, initial: Mapping[str, Any], reason: str) -> None:
     """Add a point that is not tried, with the reason."""
-    skipped = {**copy.deepcopy(EMPTY), **initial, "status": "skipped", "reason": reason}
-    session.add_point(skipped)
+    skipped = {**copy.deepcopy(EMPTY_POINT), **initial, "status": "skipped", "reason": reason}
+    cell_run.add_point(skipped)
 
 
-def overrun(session: Session, n_points: int) -> str | None:
+def overrun(cell_run: CellRun, n_points: int) -> str | None:
     """Why the next point of a sweep is not tried: those before it took far longer than all should."""
-    plan, spent_s = Plan.of(session.cell.timing), time.perf_counter() - session.zero
+    plan, spent_s = Plan.of(cell_run.cell.timing), time.perf_counter() - cell_run.zero
     budget_s = n_points * (plan.warmup_budget_s + plan.budget_s)
-    if not session.points or not overran(spent_s, budget_s):
+    if not cell_run.points or not overran(spent_s, budget_s):
         return None
     return (
         f"the points before it took {spent_s:.0f} s, the budget of all {n_points} is {budget_s:.3g} s: "
@@ -99,12 +105,13 @@ def status(points: Sequence[Mapping[str, Any]]) -> tuple[str, str | None]:
     return worst, f"none of {len(points)} points was measured: {_summary(points)}"
 
 
-def flag(session: Session) -> None:
+def flag(cell_run: CellRun) -> None:
     """Flag a cell some of whose points are missing."""
-    missing = [point for point in session.points if status_of(point) != "ok"]
-    if missing and len(missing) < len(session.points):
-        session.flag(
-            "points_missing", f"{len(missing)} of {len(session.points)} points: {_summary(missing)}"
+    missing = [point for point in cell_run.points if status_of(point) != "ok"]
+    if missing and len(missing) < len(cell_run.points):
+        cell_run.flag(
+            "points_missing",
+            f"{len(missing)} of {len(cell_run.points)} points: {_summary(missing)}",
         )
 
 
@@ -112,7 +119,7 @@ def _summary(points: Sequence[Mapping[str, Any]]) -> str:
     """How many points have each status, and their first few distinct reasons."""
     counts = Counter(map(status_of, points))
     counted = [f"{counts[status]} {status}" for status in WORST_FIRST if counts[status]]
-    reasons = list(dict.fromkeys(str(point["reason"])[:LONGEST] for point in points))
-    others = len(reasons) - SHOWN
+    reasons = list(dict.fromkeys(str(point["reason"])[:LONGEST_NAME] for point in points))
+    others = len(reasons) - SHOWN_REASONS
     more = [f"and {others} other reason{'s' * (others > 1)}"] if others > 0 else []
-    return "; ".join([", ".join(counted), *reasons[:SHOWN], *more])
+    return "; ".join([", ".join(counted), *reasons[:SHOWN_REASONS], *more])

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from siliconprof.backends.base import Backend
-from siliconprof.session.disturbance import Watch
+from siliconprof.session.disturbance import DisturbanceWatch
 from siliconprof.stats import statistics
 
 GPU_WARM_UP_S = 0.5  # once a cell: its clock takes a while to rise
@@ -27,7 +27,7 @@ SETTLE_TOLERANCE = 0.05  # relative change of the median that counts as settled
 FIRST_LOOK = 30  # times before the interval is looked at for the first time ...
 LOOK_GROWTH = 1.5  # ... and from one look to the next: 30, 45, 68, 102, ...
 OVERRUN = 10  # budgets, after which even the least number of iterations is not waited for
-FEWEST = 2  # of one alone no interval is known, not even how wide it is
+FEWEST_REPEATS = 2  # of one alone no interval is known, not even how wide it is
 NOISY_ABOVE = 0.10  # IQR over median
 DRIFTS_ABOVE = 0.05  # |ratio of levels - 1| from which a significant drift or change matters
 CHANGE_P_BELOW = 0.001  # lower than usual: times that resemble their neighbours lower Pettitt's p
@@ -77,7 +77,7 @@ def overran(spent_s: float, budget_s: float) -> bool:
 
 
 @dataclass
-class Pace:
+class StoppingRule:
     """Decides when warm-up is over and when enough has been measured."""
 
     plan: Plan
@@ -130,7 +130,7 @@ class Pace:
 
     def overruns(self) -> bool:
         """Whether the least number, at the pace so far, takes far longer than its budget."""
-        if self._measuring_since is None or len(self.times) < FEWEST:
+        if self._measuring_since is None or len(self.times) < FEWEST_REPEATS:
             return False
         spent = time.perf_counter() - self._measuring_since
         least_s = spent * self._least / len(self.times)
@@ -245,7 +245,7 @@ class Repeats(NamedTuple):
 
     warmup_s: list[float]
     times_s: list[float]
-    stopped_by: str  # see `Pace`
+    stopped_by: str  # see `StoppingRule`
     calls: int = 1  # in a row, whose mean each entry is
     disturbed: str | None = None  # how other processes disturbed them
 
@@ -301,11 +301,11 @@ def repeat(
     def time_one() -> float:
         return call_s(operation, clock) if calls is None else row_s(operation, clock, calls)
 
-    pace = Pace(plan)
+    pace = StoppingRule(plan)
     while pace.warming_up():
         on_step("warm-up", len(pace.warmup_times))
         pace.warmup_times.append(time_one())
-    watch = Watch()
+    watch = DisturbanceWatch()
     while not pace.done():
         on_step("measure", len(pace.times))
         pace.times.append(time_one())
@@ -343,7 +343,7 @@ def wandering(times: Sequence[float]) -> str | None:
     low, high = statistics.wandering(times) or (1, 1)
     if high / low <= 1 + 2 * DRIFTS_ABOVE:
         return None
-    n = statistics.PARTS
+    n = statistics.BATCH_MEANS
     return f"drifts: medians of {n} parts lie between {low * 1e3:.3g} and {high * 1e3:.3g} ms"
 
 

@@ -9,7 +9,7 @@ from itertools import accumulate, pairwise
 from operator import mul
 from typing import Any
 
-PARTS = 11  # of a series whose level may wander: an even number of degrees of freedom
+BATCH_MEANS = 11  # of a series whose level may wander: an even number of degrees of freedom
 WANDERS_BELOW = 1e-6  # the chance; neighbours with a correlation of 0.4 then seem to wander in one of 400 series
 FEWEST_IN_ORDER = 10  # values needed to judge their order
 COVERAGE = 0.94  # of an interval that is called one of 95 %, at least
@@ -146,9 +146,9 @@ def wandering(times: Sequence[float]) -> tuple[float, float] | None:
     below 55 values.
     """
     n = len(times)
-    if n < 5 * PARTS:
+    if n < 5 * BATCH_MEANS:
         return None
-    ends = [i * n // PARTS for i in range(PARTS + 1)]
+    ends = [i * n // BATCH_MEANS for i in range(BATCH_MEANS + 1)]
     parts = [times[begin:end] for begin, end in pairwise(ends)]
     ordered = sorted(times)
     ranks = [
@@ -159,7 +159,9 @@ def wandering(times: Sequence[float]) -> tuple[float, float] | None:
     levels = [median(part) for part in parts]
     rest = [t - level for part, level in zip(parts, levels, strict=True) for t in part]
     half = statistic / block_inflation(rest) ** 2 / 2
-    chance = math.exp(-half) * sum(half**k / math.factorial(k) for k in range((PARTS - 1) // 2))
+    chance = math.exp(-half) * sum(
+        half**k / math.factorial(k) for k in range((BATCH_MEANS - 1) // 2)
+    )
     return (min(levels), max(levels)) if chance < WANDERS_BELOW else None
 
 
@@ -219,7 +221,7 @@ def _below_tail(tail: float, n: int) -> int:
     return k
 
 
-def over(value: float | None, by: float | None) -> float | None:
+def divided(value: float | None, by: float | None) -> float | None:
     """A quotient; None where a value is missing, the divisor is 0 or the result is not finite."""
     if value is None or not by:
         return None

@@ -44,12 +44,12 @@ def outcome(losses: Sequence[float]) -> dict[str, Any]:
 
 
 SMOOTHED_OVER = 40  # so many stretches of a run keep their shape when it is smoothed
-ELEVATED = 2.0  # times its usual level, from which on a gradient norm counts as elevated
+ELEVATED_FACTOR = 2.0  # times its usual level, from which on a gradient norm counts as elevated
 LEAST_STEPS = 10  # of a course that readings are taken from
 # A loss has settled when it changes by no more than this share of its whole fall over the last
 # stretch; while it still falls, its end is unknown.
 SETTLED_SHARE = 0.02
-NEAR = 0.05  # converged: all but this share of the whole fall is behind
+NEAR_SHARE = 0.05  # converged: all but this share of the whole fall is behind
 NORMAL = 1.96  # standard errors in a 95 % interval
 MEDIAN_ERROR = math.sqrt(math.pi / 2)  # of a median over that of a mean, normal values
 
@@ -113,7 +113,7 @@ def elevated_until(norms: Sequence[float]) -> Reading | None:
     """
     if len(norms) < LEAST_STEPS or not all(map(math.isfinite, norms)):
         return None
-    limit = ELEVATED * statistics.median(norms[len(norms) // 2 :])
+    limit = ELEVATED_FACTOR * statistics.median(norms[len(norms) // 2 :])
     middles = running_median(norms)
     noise = MEDIAN_ERROR * _noise(norms, middles, _window(len(norms)))
 
@@ -140,7 +140,7 @@ def converged_at(losses: Sequence[float]) -> Reading | None:
     fall = means[0] - level
     if fall <= 0:
         return None
-    target = level + NEAR * fall
+    target = level + NEAR_SHARE * fall
     noise = _noise(losses, means, stretch(len(losses)))
 
     def first(shift: float) -> float:

@@ -15,8 +15,8 @@ from siliconprof.store.names import LABEL
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "amp-fp16", "amp-bf16")
 SCENARIOS = ("auto", "fits", "offload", "near-capacity")
 AXES = ("host", "device", "backend", "workload", "scenario", "precision")
-WORDS = ("note",)  # parameters of a point that only describe it: not part of its name
-UNMEASURED = ("time_limit_s",)  # of a cell's `timing`: changes none of its numbers
+NOTE_KEYS = ("note",)  # parameters of a point that only describe it: not part of its name
+UNMEASURED_KEYS = ("time_limit_s",)  # of a cell's `timing`: changes none of its numbers
 # A record's path below `records/`; a file named otherwise is not a record.
 RECORD = re.compile(
     rf"{LABEL}/{LABEL}/{LABEL}/{LABEL}/(?:{'|'.join(SCENARIOS)})/(?:{'|'.join(PRECISIONS)})\.json"
@@ -35,7 +35,7 @@ def canonical_sha256(value: Any) -> str:
 
 def point_name(params: Mapping[str, Any]) -> str:
     """Parameters as canonical JSON: what tells a point from the others of its cell."""
-    return canonical_json({k: v for k, v in params.items() if k not in WORDS})
+    return canonical_json({k: v for k, v in params.items() if k not in NOTE_KEYS})
 
 
 def identity(cell: Mapping[str, Any]) -> dict[str, Any]:
@@ -44,7 +44,7 @@ def identity(cell: Mapping[str, Any]) -> dict[str, Any]:
     Args:
         cell: as in a record, or the attributes of a `Cell`.
     """
-    timing = {key: value for key, value in cell["timing"].items() if key not in UNMEASURED}
+    timing = {key: value for key, value in cell["timing"].items() if key not in UNMEASURED_KEYS}
     return {**cell, "timing": timing}
 
 

@@ -11,11 +11,11 @@ from collections import Counter
 from collections.abc import Mapping
 from fnmatch import fnmatchcase
 
-from siliconprof import declarations, words
+from siliconprof import declarations, formatting
 from siliconprof.store import columns, validation
 from siliconprof.store.columns import Column
 
-INTRODUCTION = """\
+COLUMNS_INTRODUCTION = """\
 # Columns of the tables
 
 A run writes these tables to `results/tables/`, as CSV files, and `results.csv` beside that folder;
@@ -33,11 +33,11 @@ Where a column is listed, others may stand beside it:
 - `_largest` beside `_smallest`: the same at the largest batch, not the smallest;
 
 """
-HEADER = ["| Column | Type | Unit | Meaning |", "| --- | --- | --- | --- |"]
+DOCS_HEADER = ["| Column | Type | Unit | Meaning |", "| --- | --- | --- | --- |"]
 
 
 def _table(declared: Mapping[str, Column]) -> list[str]:
-    return HEADER + [
+    return DOCS_HEADER + [
         f"| `{name}` | {column.type} | {column.unit} | {column.help} |"
         for name, column in declared.items()
     ]
@@ -56,26 +56,28 @@ def _of_points() -> list[str]:
     ]
     return [
         "A time that is measured in repeats is six columns, such as `forward_n` and "
-        f"`forward_median_s`: {words.listing(parts)}. So are {words.listing(times)}.",
+        f"`forward_median_s`: {formatting.listing(parts)}. So are {formatting.listing(times)}.",
         "",
-        f"Parameters of points, each where its workload has it: {words.listing(parameters)}.",
+        f"Parameters of points, each where its workload has it: {formatting.listing(parameters)}.",
         "",
     ]
 
 
 def document() -> str:
     """The whole page."""
-    file = validation.load_yaml(columns.FILE)
+    file = validation.load_yaml(columns.COLUMNS_FILE)
     skipped = file["docs"]
     detailed = {
-        name: columns.of(name) for name in columns.tables() if name not in skipped["tables"]
+        name: columns.columns_of_table(name)
+        for name in columns.tables()
+        if name not in skipped["tables"]
     }
     uses = Counter(pair for declared in detailed.values() for pair in declared.items())
     shared = {name: column for (name, column), n in uses.items() if n > 1}
     stems = [name.removesuffix("_s") for name, q in declarations.quantities().items() if q.series]
     of_points = {f"{stem}_{part}" for stem in stems for part in columns.series()}
     of_points |= set(declarations.parameters())
-    lines = [INTRODUCTION + "## Columns of several tables", "", *_table(shared), ""]
+    lines = [COLUMNS_INTRODUCTION + "## Columns of several tables", "", *_table(shared), ""]
     for name, declared in detailed.items():
         patterns = skipped["columns"]["all"] + skipped["columns"].get(name, [])
         own = {

@@ -19,20 +19,20 @@ from siliconprof.store import contents, point, validation
 from siliconprof.store.cell import AXES, Cell
 from siliconprof.store.model import Columns
 
-FILE = Path(__file__).with_suffix(".yaml")
+COLUMNS_FILE = Path(__file__).with_suffix(".yaml")
 TYPES = {bool: "boolean", int: "integer", float: "number", str: "text"}
 UNITS = {  # by the last word of a number's name
     **{"bytes": "byte", "c": "°C", "cores": "cores", "flops": "FLOP", "gib": "GiB", "j": "J"},
     **{"mhz": "MHz", "mib": "MiB", "ms": "ms", "percent": "%", "s": "s", "seconds": "s"},
     **{"usd": "USD", "w": "W"},
 }
-RATES = {"bytes": "byte/s", "flop": "FLOP/s"}  # by the word before `_per_s`; of counts 1/s
-STATISTICS = {"median": "median", "min": "lowest", "max": "highest"}  # of what probes read
-POINTS, CELLS, PROBES = "points", "cells", "probes"  # whose columns plug-ins and `~` refer to
+RATE_UNITS = {"bytes": "byte/s", "flop": "FLOP/s"}  # by the word before `_per_s`; of counts 1/s
+SUMMARY_WORDS = {"median": "median", "min": "lowest", "max": "highest"}  # of what probes read
+POINTS, CELLS, PROBES_TABLE = "points", "cells", "probes"  # whose columns plug-ins and `~` refer to
 MODELS: Mapping[str, tuple[type, ...]] = {  # what of a record a table has lines of
     CELLS: (contents.Record,),
     POINTS: (point.Point,),
-    PROBES: (contents.Probe,),
+    PROBES_TABLE: (contents.Probe,),
     "training_steps": (point.Steps,),
     "operators": (point.Operator, point.Operators),
     "energy": (point.Energy, point.EnergySource),
@@ -62,7 +62,7 @@ class Column(NamedTuple):
         if self.unit or self.type not in ("number", "integer"):
             return self
         *_, end = name.removesuffix("_per_s").split("_")
-        rate = RATES.get(end, "1/s") if name.endswith("_per_s") else ""
+        rate = RATE_UNITS.get(end, "1/s") if name.endswith("_per_s") else ""
         return self._replace(unit=rate or UNITS.get(end, ""))
 
 
@@ -88,7 +88,7 @@ def _fields(model: Any) -> Mapping[str, FieldInfo]:
 
 
 @cache
-def of_model(model: Any) -> dict[str, tuple[Column, tuple[str, ...]]]:
+def columns_of_model(model: Any) -> dict[str, tuple[Column, tuple[str, ...]]]:
     """The columns of a model by their names, and the attributes on the way to each."""
     found: dict[str, tuple[Column, tuple[str, ...]]] = {}
     for field, info in _fields(model).items():
@@ -99,7 +99,7 @@ def of_model(model: Any) -> dict[str, tuple[Column, tuple[str, ...]]]:
             type_ = TYPES[float if float in kinds else kinds.pop()]
             found[name] = Column(type_, info.description), (field,)
         for names in (one for one in info.metadata if isinstance(one, Columns)):
-            for name, (column, path) in of_model(kinds.pop()).items():
+            for name, (column, path) in columns_of_model(kinds.pop()).items():
                 column = column._replace(optional=NoneType in of)
                 found[names.format(name)] = column, (field, *path)
     return found
@@ -108,7 +108,7 @@ def of_model(model: Any) -> dict[str, tuple[Column, tuple[str, ...]]]:
 def row(part: Any) -> dict[str, Any]:
     """What a part of a record has in the columns of its model; optional ones where it has them."""
     values = {}
-    for name, (column, (*way, last)) in of_model(part.__class__).items():
+    for name, (column, (*way, last)) in columns_of_model(part.__class__).items():
         owner = reduce(lambda one, attribute: getattr(one, attribute, None), way, part)
         if owner is not None or not column.optional:
             values[name] = getattr(owner, last, None)
@@ -120,7 +120,7 @@ def row(part: Any) -> dict[str, Any]:
 
 @cache
 def _document() -> Mapping[str, Any]:
-    document: Mapping[str, Any] = validation.load_yaml(FILE)
+    document: Mapping[str, Any] = validation.load_yaml(COLUMNS_FILE)
     return document
 
 
@@ -138,7 +138,7 @@ def _begin(what: str | None) -> dict[str, Column]:
     """The columns that name a cell, a point or a pair of trainings."""
     cell = {
         "source": Column("text", "whose record it is: this host, another host or reference"),
-        **{name: column for name, (column, _) in of_model(Cell).items() if name in AXES},
+        **{name: column for name, (column, _) in columns_of_model(Cell).items() if name in AXES},
     }
     point = cell | {"point": Column("integer", "index of the point in its cell")}
     pair = {
@@ -154,12 +154,12 @@ def _begin(what: str | None) -> dict[str, Column]:
 
 
 @cache
-def own(table: str) -> dict[str, Column]:
+def declared_columns(table: str) -> dict[str, Column]:
     """The columns of a table but for those of plug-ins, in their order; empty for no such table."""
     document = _document()["tables"].get(table, {})
     columns = _begin(document.get("begins_with"))
     for model in MODELS.get(table, ()):
-        columns |= {name: column for name, (column, _) in of_model(model).items()}
+        columns |= {name: column for name, (column, _) in columns_of_model(model).items()}
     for names, entry in document.get("columns", {}).items():
         for name in names.split(", "):
             columns[name] = Column(**entry) if entry else _meaning(name, table)
@@ -168,18 +168,18 @@ def own(table: str) -> dict[str, Column]:
 
 def _meaning(name: str, table: str) -> Column:
     """What a column of that name means in points.csv, else in cells.csv, else to plug-ins."""
-    of_points = {} if table == POINTS else own(POINTS)
-    return (_parameters() | own(CELLS) | of_points)[name]
+    of_points = {} if table == POINTS else declared_columns(POINTS)
+    return (_parameters() | declared_columns(CELLS) | of_points)[name]
 
 
 @cache
-def of(table: str) -> dict[str, Column]:
+def columns_of_table(table: str) -> dict[str, Column]:
     """All columns that a table may have, those of plug-ins among them."""
     if table == POINTS:
-        return own(table) | _parameters() | _quantities() | own(table)
-    if table == PROBES:
-        return own(table) | _of_samples() | _read_by_probes()
-    return own(table)
+        return declared_columns(table) | _parameters() | _quantities() | declared_columns(table)
+    if table == PROBES_TABLE:
+        return declared_columns(table) | _of_samples() | _read_by_probes()
+    return declared_columns(table)
 
 
 def _parameters() -> dict[str, Column]:
@@ -206,9 +206,9 @@ def _of_samples() -> dict[str, Column]:
     """What summaries have of numbers that probes read over time: `gpu_power_median_w` of `gpu_power_w`."""
     return {
         f"{stem}_{statistic}_{end}": column._replace(help=f"{column.help}: {text}")
-        for name, column in own("samples").items()
+        for name, column in declared_columns("samples").items()
         for stem, _, end in [name.rpartition("_")]
-        for statistic, text in STATISTICS.items()
+        for statistic, text in SUMMARY_WORDS.items()
         if column.type == "number" and column.optional
     }
 

@@ -14,7 +14,7 @@ from pydantic import model_validator
 from siliconprof.store.cell import Cell
 from siliconprof.store.model import Columns, Count, Open, Part, Sha256, key, matches, required
 from siliconprof.store.point import (
-    NOTHING,
+    NO_FACTS,
     Bytes,
     Cache,
     Facts,
@@ -49,7 +49,7 @@ class Parts(Open):
     temporary: int | None = key(None, "of it what lives for a moment")
 
 
-PARTS = tuple(Parts.model_fields)
+MEMORY_PARTS = tuple(Parts.model_fields)
 
 
 class Scenario(Open):
@@ -68,7 +68,7 @@ class Scenario(Open):
     capacity_source: str = required("where the capacity is from")
     batch_size: Count | None = key(None, "samples per step; empty for what is no training")
     batch_size_found: bool | None = key(None, "whether the memory model found the batch size")
-    offloaded_parts_bytes: Bytes = NOTHING  # predicted on the device where offload is applied
+    offloaded_parts_bytes: Bytes = NO_FACTS  # predicted on the device where offload is applied
     limit: Annotated[Limit, or_empty(Limit), Columns("limit_{}")] = Limit()
     confirmed_peak_bytes: Whole | None = key(None, "the most that was really held under the limit")
 
@@ -113,8 +113,8 @@ class Probe(Part, extra="allow"):
 
     available: bool | None = key(None, "whether it could read anything")
     means: str | None = key(None, "how it reads or why it cannot")
-    reasons: Texts = NOTHING
-    limits: Annotated[dict[str, Scalar], or_empty(dict)] = NOTHING
+    reasons: Texts = NO_FACTS
+    limits: Annotated[dict[str, Scalar], or_empty(dict)] = NO_FACTS
 
     @property
     def figures(self) -> dict[str, Scalar]:
@@ -141,15 +141,15 @@ class Dataset(Open):
 class Weights(Open):
     """The pretrained weights that a training began with: hashes of a folder's files."""
 
-    weights_sha256: Texts = NOTHING
+    weights_sha256: Texts = NO_FACTS
     weights_revision: str | None = None  # of the hub's
 
 
 class Method(Open):
     """What of the method is shown or asked again; the file has more."""
 
-    offload: Annotated[dict[str, Any], or_empty(dict)] = NOTHING
-    kernels: dict[str, str] = NOTHING  # attention, AdamW
+    offload: Annotated[dict[str, Any], or_empty(dict)] = NO_FACTS
+    kernels: dict[str, str] = NO_FACTS  # attention, AdamW
     bandwidth: Annotated[Cache, or_empty(Cache)] = Cache()
     weights: Weights | None = None
     instead_of: Sha256 | None = None  # the record of this cell that other processes disturbed
@@ -170,8 +170,8 @@ class Environment(Open):
     python: str | None = key(None, "version of Python")
     backend: Annotated[BackendFacts, or_empty(BackendFacts), Columns("{}")] = BackendFacts()
     git_commit: str | None = key(None, "commit of the measuring checkout")
-    packages: Annotated[dict[str, str | None], or_empty(dict)] = NOTHING
-    declared: Facts = NOTHING  # by the pipeline
+    packages: Annotated[dict[str, str | None], or_empty(dict)] = NO_FACTS
+    declared: Facts = NO_FACTS  # by the pipeline
 
 
 class Code(Open):

@@ -24,7 +24,7 @@ from siliconprof.store.model import (
     one_of,
     required,
 )
-from siliconprof.store.names import LONGEST
+from siliconprof.store.names import LONGEST_LABEL
 
 Backends = Annotated[list[Annotated[str, *one_of("backends")]], Field(min_length=1)]
 Scenarios = Annotated[list[Annotated[str, *one_of(SCENARIOS)]], Field(min_length=1)]
@@ -206,7 +206,7 @@ class Report(Part):
 class Experiment(Part):
     """A whole config; entries of `workloads` have the keys of their modules as well."""
 
-    experiment: Annotated[str, Field(max_length=LONGEST)] = key(
+    experiment: Annotated[str, Field(max_length=LONGEST_LABEL)] = key(
         "default", "name of this experiment, printed on the report"
     )
     prefix: Annotated[str, Field(max_length=200)] = key(
@@ -219,7 +219,9 @@ class Experiment(Part):
         "label of this host, the first part of every record's path; `auto` takes the hostname in the "
         "first run and keeps it in `results/hosts/auto.json`",
     )
-    devices: Annotated[list[Annotated[str, Field(max_length=LONGEST)]], Field(min_length=1)] = key(
+    devices: Annotated[
+        list[Annotated[str, Field(max_length=LONGEST_LABEL)]], Field(min_length=1)
+    ] = key(
         ["local"],
         "devices under test, ids of `config/devices.yaml` or of this host; `local` is every device that "
         "this host has; one that this host lacks is reported as not measured",
@@ -286,19 +288,19 @@ class Experiment(Part):
     workloads: Annotated[dict[Label, dict[str, Any]], Field(min_length=1)] = required(
         "what is trained or computed, by name; the keys that a module adds are listed below"
     )
-    emulated_workloads: list[Annotated[str, Field(max_length=LONGEST)]] | None = key(
+    emulated_workloads: list[Annotated[str, Field(max_length=LONGEST_LABEL)]] | None = key(
         None,
         "workloads measured on a processor in a precision that is computed without instructions for "
         "it, such as bf16 on x86 without AVX-512 BF16 and AMX, or by MLX but on a Mac; all others are "
         "skipped there, with the reason; null = all are measured",
     )
-    only_forked: list[Annotated[str, Field(max_length=LONGEST)]] = key(
+    only_forked: list[Annotated[str, Field(max_length=LONGEST_LABEL)]] = key(
         [],
         "workloads measured only where a cell's process is forked from one that has imported its libraries, "
         "as it is on Linux but for MLX on a GPU; elsewhere, as on macOS, each cell imports them anew, which "
         "takes seconds, and these are skipped, with the reason",
     )
-    quick: list[Annotated[str, Field(max_length=LONGEST)]] = key(
+    quick: list[Annotated[str, Field(max_length=LONGEST_LABEL)]] = key(
         [],
         "workloads that the target `quick` measures for a first answer, in half a minute on two cores; the target "
         "`report` goes on from there",

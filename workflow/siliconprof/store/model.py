@@ -127,12 +127,12 @@ def absent(description: str) -> Any:
 Number = Annotated[int | float, BeforeValidator(_number), WithJsonSchema({"type": "number"})]
 Count = Annotated[int, Field(ge=1)]
 Text = Annotated[str, Field(min_length=1)]
-Label = Annotated[str, matches(names.LABEL, names.RULE)]
+Label = Annotated[str, matches(names.LABEL, names.LABEL_RULE)]
 Id = Annotated[  # of a device, a source
     str,
     matches(
-        rf"(?=.{{1,{names.LONGEST}}}$)[a-z0-9]+(-[a-z0-9]+)*",
-        f"an id of at most {names.LONGEST} lower-case letters, digits and single hyphens",
+        rf"(?=.{{1,{names.LONGEST_LABEL}}}$)[a-z0-9]+(-[a-z0-9]+)*",
+        f"an id of at most {names.LONGEST_LABEL} lower-case letters, digits and single hyphens",
     ),
 ]
 Sha256 = Annotated[str, matches("[0-9a-f]{64}")]
@@ -200,7 +200,7 @@ def schema_of(kind: Any) -> dict[str, Any]:
     return _adapter(kind).json_schema()
 
 
-def made(kind: Callable[..., T], document: Any, context: Any = None) -> T:
+def validated(kind: Callable[..., T], document: Any, context: Any = None) -> T:
     """The value of a type that a document holds.
 
     Args:
@@ -219,7 +219,7 @@ def checked(kind: Callable[..., T], document: Any, prefix: str, context: Any = N
         UserError: every mistake, one line each, each beginning with `prefix`.
     """
     try:
-        return made(kind, document, context)
+        return validated(kind, document, context)
     except ValidationError:
         raise UserError("\n".join(problems(kind, document, prefix, context))) from None
 
@@ -231,7 +231,7 @@ def problems(kind: Any, document: Any, prefix: str = "", context: Any = None) ->
     the right type and another mistake, that is the one that was meant.
     """
     try:
-        made(kind, document, context)
+        validated(kind, document, context)
         return []
     except ValidationError as raised:
         errors = raised.errors(include_url=False)

@@ -10,10 +10,10 @@ import itertools
 import re
 from collections.abc import Iterable, Iterator
 
-LONGEST = 64  # characters of a label
-LABEL = rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{LONGEST - 1}}}"
+LONGEST_LABEL = 64  # characters of a label
+LABEL = rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{LONGEST_LABEL - 1}}}"
 # The same, for a person.
-RULE = f"at most {LONGEST} letters, digits, '.', '_' and '-', a letter or digit first"
+LABEL_RULE = f"at most {LONGEST_LABEL} letters, digits, '.', '_' and '-', a letter or digit first"
 _DIGITS = 8  # of the hash
 
 
@@ -26,10 +26,10 @@ def slug(text: str) -> str:
     words = re.sub(r"[^a-z0-9._]+", "-", text.lower()).strip("-._")
     if text and text == cut(words):
         return text
-    return f"{cut(words or 'x', LONGEST - _DIGITS - 1)}-{_hash(text)}"
+    return f"{cut(words or 'x', LONGEST_LABEL - _DIGITS - 1)}-{_hash(text)}"
 
 
-def alike(names: Iterable[str]) -> Iterator[tuple[str, str]]:
+def case_collision(names: Iterable[str]) -> Iterator[tuple[str, str]]:
     """(an earlier name or folder, a later one) that differ in case alone: one file on a Mac."""
     known: dict[str, str] = {}
     for name in names:
@@ -39,7 +39,7 @@ def alike(names: Iterable[str]) -> Iterator[tuple[str, str]]:
                 break
 
 
-def cut(name: str, longest: int = LONGEST) -> str:
+def cut(name: str, longest: int = LONGEST_LABEL) -> str:
     """The name, where it is too long its beginning and digits of its hash."""
     if len(name) <= longest:
         return name

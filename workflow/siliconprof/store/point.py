@@ -24,7 +24,7 @@ def or_empty(empty: Callable[[], Any]) -> Any:
 
 # Empty values made anew: pydantic copies a default that may change, which takes much longer.
 NONE: Any = Field(default_factory=list)
-NOTHING: Any = Field(default_factory=dict)
+NO_FACTS: Any = Field(default_factory=dict)
 Scalar = str | int | float | bool | None
 Figure = int | float | None
 Whole = Annotated[int, Field(ge=0)]  # a count, bytes
@@ -104,7 +104,7 @@ class Operators(Open):
     rows: list[Operator]
     reason: str | None = required("why operators are not timed")
     # Of the steps between, where they are not among the times: split ones, and whole ones.
-    phases: dict[str, RawTimes] = NOTHING
+    phases: dict[str, RawTimes] = NO_FACTS
     whole_step_s: RawTimes = NONE
 
 
@@ -136,7 +136,7 @@ class Energy(Open):
 class Cold(Open):
     """The fresh processes behind a kernel's cold launch."""
 
-    reasons: dict[str, str] = NOTHING  # why a time is missing
+    reasons: dict[str, str] = NO_FACTS  # why a time is missing
 
 
 class Cache(Open):
@@ -271,7 +271,7 @@ class Point(Open):
     energy: Energy | None = None
     cold: Cold = Cold()
     rotation: Rotation | None = None
-    quantities: dict[Name, Figure] = NOTHING  # which the workload declares, beside series of times
+    quantities: dict[Name, Figure] = NO_FACTS  # which the workload declares, beside series of times
     curve: Curve | None = None
     evaluations: list[Evaluation] = NONE
     texts: list[Text] = NONE

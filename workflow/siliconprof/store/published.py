@@ -13,15 +13,15 @@ import pandas as pd
 from siliconprof.errors import UserError
 
 # Of columns, which are alike in all tables: those that may be empty, and those of numbers.
-NUMBERS = ("value_min", "value_max")
+NUMBER_COLUMNS = ("value_min", "value_max")
 POSITIVE = (
     *("batch_size", "parameters_m", "theoretical_memory_gib", "memory_gb", "compute_tflops"),
     *("launch_price_usd", "pass_time_s", "energy_per_iteration_j", "cold_launch_ms"),
     "followup_launch_ms",
 )
-MAY_BE_EMPTY = ("device_a", "device_b", "model", "unit", "note", *NUMBERS, *POSITIVE)
+MAY_BE_EMPTY = ("device_a", "device_b", "model", "unit", "note", *NUMBER_COLUMNS, *POSITIVE)
 STATEMENTS = ("feng2025_statements", "wide_deep_report_speedups", "daniel2023_speedups")
-TABLES = (
+PUBLISHED_TABLES = (
     *(*STATEMENTS, "table1_devices", "table2_workloads", "table3_configurations"),
     *("table4_pass_time", "table5_energy", "table6_kernel_launch"),
 )
@@ -49,7 +49,7 @@ def _mistakes(frame: pd.DataFrame) -> Iterator[str]:
     """By column and line of the file, whose first has the names."""
     for column, texts in frame.items():
         is_wrong, expected = (texts == "") & (column not in MAY_BE_EMPTY), "a text"
-        if column in NUMBERS or column in POSITIVE:
+        if column in NUMBER_COLUMNS or column in POSITIVE:
             values = pd.to_numeric(texts.where(texts != "", "1"), errors="coerce")
             expected = "a positive number" if column in POSITIVE else "a number"
             is_wrong = ~np.isfinite(values) | ((values <= 0) & (column in POSITIVE))

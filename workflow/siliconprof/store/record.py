@@ -18,10 +18,10 @@ from siliconprof.store import documents, model, temporary
 from siliconprof.store.cell import AXES, RECORD, canonical_sha256
 from siliconprof.store.contents import Record
 
-SCHEMA_VERSION = 6  # the shape of the record
+RECORD_SCHEMA_VERSION = 6  # the shape of the record
 METHOD_VERSION = 2  # how numbers are made; numbers of two methods are never compared silently
 ACCEPT_EMULATED = "SILICONPROF_ACCEPT_EMULATED"  # set by tests alone
-HERE, IMPORTED, REFERENCE = "this host", "another host", "reference"  # whose a record is
+HERE, IMPORTED_SOURCE, REFERENCE = "this host", "another host", "reference"  # whose a record is
 
 
 def content_sha256(record: Mapping[str, Any]) -> str:
@@ -97,7 +97,7 @@ def refuse_other_versions(record: Mapping[str, Any]) -> None:
     """
     if record.get("emulated") and not os.environ.get(ACCEPT_EMULATED):
         raise UserError(f"record of a device that is {record['emulated']}: no measurement")
-    for kind, current in (("schema", SCHEMA_VERSION), ("method", METHOD_VERSION)):
+    for kind, current in (("schema", RECORD_SCHEMA_VERSION), ("method", METHOD_VERSION)):
         version = record.get(f"{kind}_version")
         if version != current:
             raise UserError(f"record of {kind} version {version!r}; this version reads {current}")

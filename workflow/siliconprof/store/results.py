@@ -45,7 +45,11 @@ class Results:
             return table_files.read(table_files.path(self.tables, name), **equal)
         if name not in self._frames:
             frame = table_files.read(table_files.path(self.tables, name))
-            absent = {key: of.type for key, of in columns.of(name).items() if key not in frame}
+            absent = {
+                key: of.type
+                for key, of in columns.columns_of_table(name).items()
+                if key not in frame
+            }
             types = {key: object if type_ == "text" else float for key, type_ in absent.items()}
             self._frames[name] = frame.reindex(columns=[*frame, *absent]).astype(types)
         return self._frames[name]

@@ -19,9 +19,9 @@ Row = dict[str, Any]
 Tables = Path | Mapping[str, Path]  # their folder, or each one's file by its name
 Block = tuple[Row, Mapping[str, Sequence[Any]]]  # what lines share; columns of the rest
 KEY = ("source", *AXES)  # the columns that name a cell
-CHUNK = 20_000  # lines of a long table that are read at a time
+ROWS_AT_A_TIME = 20_000  # lines of a long table that are read at a time
 FORMULA = tuple("=+@\t\r-")  # how a text begins that a spreadsheet takes for one
-RESULTS = "results"  # the table that lies beside the folder of all others
+RESULTS_TABLE = "results"  # the table that lies beside the folder of all others
 
 
 def write(path: Path, lines: Sequence[Mapping[str, Any]]) -> None:
@@ -41,7 +41,7 @@ def write_frame(path: Path, frame: pd.DataFrame) -> None:
     Raises:
         CannotWrite: one line.
     """
-    declared = columns.own(path.stem).items()
+    declared = columns.declared_columns(path.stem).items()
     frame = frame.reindex(columns=[n for n, of in declared if n in frame or not of.optional])
     whole = [name for name, of in declared if of.type == "integer" and name in frame]
     write(path, rows(frame.astype(dict.fromkeys(whole, "Int64"))))
@@ -76,7 +76,7 @@ def _write(path: Path, names: Collection[str], lines: Iterable[Iterable[Any]]) -
     """Texts become what pages and terminals may show: values from tables are not checked again."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
-    declared = columns.of(path.stem).items()
+    declared = columns.columns_of_table(path.stem).items()
     writer.writerow(names if len(names) else [name for name, of in declared if not of.optional])
     texts = [place for place, name in enumerate(names) if name not in KEY]
     writer.writerows(_without_formulas(line, texts) for line in lines)
@@ -121,7 +121,7 @@ def path(tables: Tables, name: str) -> Path:
         UserError: it is not among the files.
     """
     if isinstance(tables, Path):
-        return (tables.parent if name == RESULTS else tables) / f"{name}.csv"
+        return (tables.parent if name == RESULTS_TABLE else tables) / f"{name}.csv"
     if name not in tables:
         raise UserError(f"{name}.csv: not among the tables that this stage was given")
     return tables[name]
@@ -142,12 +142,12 @@ def read(path: Path, **equal: str) -> pd.DataFrame:
     import pandas as pd
 
     types = {"text": "object", "boolean": "boolean"}
-    declared = columns.of(path.stem).items()
+    declared = columns.columns_of_table(path.stem).items()
     typed = {name: types[column.type] for name, column in declared if column.type in types}
     how: Any = {"dtype": typed, "keep_default_na": False, "na_values": [""]}
     try:
         if equal:
-            wanted, parts = pd.Series(equal), pd.read_csv(path, chunksize=CHUNK, **how)
+            wanted, parts = pd.Series(equal), pd.read_csv(path, chunksize=ROWS_AT_A_TIME, **how)
             frame = pd.concat([part[part[[*equal]].eq(wanted).all(axis=1)] for part in parts])
         else:
             frame = pd.read_csv(path, **how)

@@ -12,7 +12,7 @@ from typing import BinaryIO
 from siliconprof.errors import writing
 
 
-def beside(path: Path) -> Path:
+def temporary_path(path: Path) -> Path:
     """The temporary path at which this process writes `path`, a file or a folder."""
     return path.with_name(f".{path.name}.{os.getpid()}.tmp")
 
@@ -36,7 +36,7 @@ def opened(path: Path) -> Iterator[BinaryIO]:
     """
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = beside(path)
+        temporary = temporary_path(path)
         try:
             with open(temporary, "wb") as stream:
                 yield stream

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from siliconprof.errors import NO_TEXT, UserError, in_one_line, printable
+from siliconprof.errors import CONTROL_CHARACTERS, UserError, in_one_line, printable
 
 LONGEST_LINE = 2000  # characters on one problem
 
@@ -53,7 +53,7 @@ def load_yaml(path: Path | str) -> Any:
 def control_characters(value: Any, where: str = "") -> Iterator[str]:
     """A line for each text of a document, keys included, that has an escape or the like in it."""
     if isinstance(value, str):
-        if found := NO_TEXT.search(value):
+        if found := CONTROL_CHARACTERS.search(value):
             sign = ascii(found[0])[1:-1]
             yield one_line(f"{where or value}: has the control character {sign}; write it without")
     elif isinstance(value, dict):

@@ -21,9 +21,9 @@ from siliconprof.backends._torch_stepper import first_activation
 from siliconprof.backends.base import Unsupported
 from siliconprof.errors import UserError, in_one_line
 from siliconprof.hosts import offload_ops
-from siliconprof.session.session import Session
+from siliconprof.session.cell_run import CellRun
 
-OFFLOADED = {
+OFFLOADED_BY_STAGE = {
     2: ["optimizer states", "master weights", "gradients"],
     3: ["optimizer states", "master weights", "gradients", "weights"],
 }
@@ -34,7 +34,7 @@ WEIGHTS = {
     "bf16": "bfloat16, master weights and moments too",
 }
 COMPUTES_IN = {"bf16": "bfloat16", "amp-bf16": "bfloat16", "amp-fp16": "float16"}
-PHASES = (
+PHASES_METHOD = (
     "backward_s includes the gradients' copy to the host; optimizer_s the gradient norm, the "
     "update on the host, the weights' copy back and zero_grad"
 )
@@ -42,7 +42,7 @@ NOT_COMPILED = (
     "torch.optim.AdamW updates on the host, not DeepSpeed's compiled Adam: build that with "
     f"{offload_ops.BUILD}"
 )
-ON_CPU = "device and host share one memory: this shows that offloading works, not its cost"
+MECHANISM_CHECK = "device and host share one memory: this shows that offloading works, not its cost"
 
 
 def import_deepspeed() -> None:
@@ -61,10 +61,10 @@ def import_deepspeed() -> None:
         torch.compile = compile_
 
 
-def initialise(session: Session) -> tuple[Any, bool]:
+def initialise(cell_run: CellRun) -> tuple[Any, bool]:
     """(DeepSpeed, with its process group, whether its Adam is compiled), or `Unsupported`."""
-    session.progress("import DeepSpeed", 0)
-    backend: Any = session.backend
+    cell_run.progress("import DeepSpeed", 0)
+    backend: Any = cell_run.backend
     # Read by DeepSpeed and accelerate; this process measures one cell and ends.
     os.environ |= {
         "RANK": "0",
@@ -80,7 +80,7 @@ def initialise(session: Session) -> tuple[Any, bool]:
     from deepspeed.accelerator import get_accelerator
     from torch import distributed
 
-    compiled, precision = offload_ops.load(), session.cell.precision
+    compiled, precision = offload_ops.load(), cell_run.cell.precision
     if precision == "fp16":
         raise Unsupported(
             "fp16: DeepSpeed cannot offload in pure fp16; use amp-fp16 (float32 master weights)"
@@ -103,15 +103,15 @@ def initialise(session: Session) -> tuple[Any, bool]:
     return deepspeed, compiled
 
 
-def configured(session: Session, model: Any) -> dict[str, Any]:
+def configured(cell_run: CellRun, model: Any) -> dict[str, Any]:
     """DeepSpeed's configuration, for both trainers, with the plain run's arithmetic.
 
     The record's method and flags say how it offloads. Under stage 3 the model's weights move to the
     host in place, one after another, since all of them together need not fit the device.
     """
-    deepspeed, compiled = session.deepspeed
-    cell: Any = session.cell
-    workload = session.workload
+    deepspeed, compiled = cell_run.deepspeed
+    cell: Any = cell_run.cell
+    workload = cell_run.workload
     optimizer = workload.optimizer_settings(cell.precision) | {"torch_adam": not compiled}
     host = {"device": "cpu", "pin_memory": cell.device_kind == "gpu"}
     zero = {
@@ -144,47 +144,47 @@ def configured(session: Session, model: Any) -> dict[str, Any]:
         },
     }
     on_cpu = cell.device_kind == "cpu"
-    session.method["offload"] = {
+    cell_run.method["offload"] = {
         "library": "DeepSpeed",
         "version": deepspeed.__version__,
         "zero_stage": zero["stage"],
-        "offloaded": OFFLOADED[zero["stage"]],
+        "offloaded": OFFLOADED_BY_STAGE[zero["stage"]],
         "optimizer": "DeepSpeedCPUAdam (compiled)" if compiled else "torch.optim.AdamW",
         "weights": WEIGHTS.get(cell.precision, "float32"),
         "bucket_elements": zero["reduce_bucket_size"],
-        "phases": PHASES,
+        "phases": PHASES_METHOD,
         "mechanism_check": on_cpu,
     }
     if on_cpu:
-        session.flag("offload_on_cpu", ON_CPU)
+        cell_run.flag("offload_on_cpu", MECHANISM_CHECK)
     elif not compiled:
-        session.flag("offload_not_compiled", NOT_COMPILED)
+        cell_run.flag("offload_not_compiled", NOT_COMPILED)
     if zero["stage"] == 3:
-        dtype = weight_dtype(session)
+        dtype = weight_dtype(cell_run)
         for parameter in model.parameters():
             parameter.data = parameter.data.to(dtype)
         deepspeed.zero.Init(module=model, config_dict_or_path=config, dtype=dtype)
     return config
 
 
-def weight_dtype(session: Session) -> Any:
+def weight_dtype(cell_run: CellRun) -> Any:
     """torch's dtype of the weights that the device computes with."""
-    backend: Any = session.backend
-    return getattr(backend.torch, COMPUTES_IN.get(session.cell.precision, "float32"))
+    backend: Any = cell_run.backend
+    return getattr(backend.torch, COMPUTES_IN.get(cell_run.cell.precision, "float32"))
 
 
 class OffloadStepper(Stepper):
     """Forward, backward and step of DeepSpeed's engine, which also scales the loss."""
 
-    def __init__(self, session: Session) -> None:
-        workload = session.workload
-        backend: Any = session.backend
-        backend.torch.manual_seed(session.cell.seed)
-        model = workload.torch_model(session.cell.seed).to(backend.dtype)
-        config = configured(session, model)
-        self.dtype = weight_dtype(session)
+    def __init__(self, cell_run: CellRun) -> None:
+        workload = cell_run.workload
+        backend: Any = cell_run.backend
+        backend.torch.manual_seed(cell_run.cell.seed)
+        model = workload.torch_model(cell_run.cell.seed).to(backend.dtype)
+        config = configured(cell_run, model)
+        self.dtype = weight_dtype(cell_run)
         trained = [p for p in model.parameters() if p.requires_grad]
-        deepspeed, _ = session.deepspeed
+        deepspeed, _ = cell_run.deepspeed
         self.engine, *_ = deepspeed.initialize(model=model, model_parameters=trained, config=config)
         self.engine.train()
         self.loss, self.backend = workload.torch_loss, backend

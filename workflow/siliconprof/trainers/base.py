@@ -10,18 +10,18 @@ from typing import Any, ClassVar
 from siliconprof.backends._step import Compilation, Stepper
 from siliconprof.probes.page_faults import read_faults
 from siliconprof.session import memory_limit, operators, thread_time
+from siliconprof.session.cell_run import CellRun
 from siliconprof.session.operators import Operators
-from siliconprof.session.session import Session
 from siliconprof.session.timing import (
     UNSYNCHRONISED_RUN_SHARE,
     UNSYNCHRONISED_RUN_STEPS,
     UNSYNCHRONISED_RUNS,
-    Pace,
     PhaseClock,
     Plan,
     StepTimes,
+    StoppingRule,
 )
-from siliconprof.session.trained import Trained
+from siliconprof.session.weight_watch import WeightWatch
 from siliconprof.stats import statistics
 from siliconprof.trainers import _offload
 from siliconprof.workloads._training import TrainingWorkload
@@ -58,16 +58,16 @@ class Trainer:
         """The workload's own imports and what it imports beside, see `Workload.imports`."""
         return own
 
-    def prepare(self, session: Session) -> None:
+    def prepare(self, cell_run: CellRun) -> None:
         """Set up what is no part of the training, before sampling; may raise `Unsupported`."""
-        workload = session.workload
+        workload = cell_run.workload
         attention = workload.parameters.get("attention", "default")
         if attention != "default":
-            session.backend.choose_attention(attention)
-        if session.offloads:
-            session.deepspeed = _offload.initialise(session)
+            cell_run.backend.choose_attention(attention)
+        if cell_run.offloads:
+            cell_run.deepspeed = _offload.initialise(cell_run)
 
-    def run(self, session: Session) -> None:
+    def run(self, cell_run: CellRun) -> None:
         """Train, time, and pass each point to `session.add_point`."""
         raise NotImplementedError
 
@@ -83,21 +83,21 @@ class StepSchedule:
     """
 
     def __init__(
-        self, session: Session, compilation: Callable[[], Compilation | None] = lambda: None
+        self, cell_run: CellRun, compilation: Callable[[], Compilation | None] = lambda: None
     ) -> None:
-        self.session = session
+        self.cell_run = cell_run
         self.compilation = compilation
         self.updates: Callable[[], int | None] = lambda: None  # see `Stepper.updates`
         self._updated: int | None = None  # before the step, or the run, under way
         self.skipped = 0  # steps that updated no weights
         self._compiled = -1  # graphs, before the last step that may compile
-        self.clock = PhaseClock(session.backend)
+        self.clock = PhaseClock(cell_run.backend)
         self.clock.split = False
-        self.operators = Operators(session.backend, self.clock, session.method)
-        self.pace = Pace(Plan.of(session.cell.timing))
+        self.operators = Operators(cell_run.backend, self.clock, cell_run.method)
+        self.pace = StoppingRule(Plan.of(cell_run.cell.timing))
         self.times = StepTimes()
         self.losses: list[float] = []
-        self.trained: Trained | None = None  # where a trainer tells its weights
+        self.trained: WeightWatch | None = None  # where a trainer tells its weights
         self.last_loss: Any = None  # for a loop that cannot pass the loss to `end` itself
         self.steps: dict[str, list[Any]] = {
             "kind": [],
@@ -134,7 +134,7 @@ class StepSchedule:
     @property
     def tells_operators(self) -> bool:
         """Whether its steps run operator by operator, with memory to spare: not what is compiled."""
-        held = self.session.scenario.get("applied") in ("offload", "near-capacity")
+        held = self.cell_run.scenario.get("applied") in ("offload", "near-capacity")
         return not held and self.compilation() is None
 
     def _compiles(self) -> bool:
@@ -147,11 +147,11 @@ class StepSchedule:
 
     def runs_on(self) -> bool:
         """Whether an unsynchronised step is due; the energy window spans the runs."""
-        session, plan, runs_s = self.session, self.pace.plan, self._runs_s
-        energy = session.energy if session.energy and session.energy.enabled else None
+        cell_run, plan, runs_s = self.cell_run, self.pace.plan, self._runs_s
+        energy = cell_run.energy if cell_run.energy and cell_run.energy.enabled else None
         share_s = UNSYNCHRONISED_RUN_SHARE * plan.budget_s
         if self.overran and not energy:
-            session.under_way = False
+            cell_run.under_way = False
             return False
         if not self.run_steps:
             fewest, most = UNSYNCHRONISED_RUN_STEPS
@@ -165,9 +165,9 @@ class StepSchedule:
         enough = len(runs_s) >= most or (len(runs_s) >= fewest and long_enough)
         if self._run_losses or not enough or (energy and not energy.enough()):
             return True
-        session.under_way = False
+        cell_run.under_way = False
         if energy:
-            workload = session.workload
+            workload = cell_run.workload
             energy.end(len(runs_s) * self.run_steps, workload.batch_size)
             energy.idle("after")
         return False
@@ -180,7 +180,7 @@ class StepSchedule:
     def state(self) -> dict[str, Any]:
         """All of it that is not in the stepper, for `restore`; of a training on its own times."""
         return {
-            "zero_unix_s": time.time() - (time.perf_counter() - self.session.zero),
+            "zero_unix_s": time.time() - (time.perf_counter() - self.cell_run.zero),
             "losses": self.losses,
             "steps": self.steps,
             "times": vars(self.times),
@@ -196,7 +196,7 @@ class StepSchedule:
         self.times = StepTimes(**state["times"])
         self.pace.times = list(self.times.whole_step_s)
         self.resumed_at = [*state["resumed_at"], len(self.losses)]
-        self.session.timed(-sum(self.pace.times))  # which an earlier process spent
+        self.cell_run.timed(-sum(self.pace.times))  # which an earlier process spent
 
     def follow(self, stepper: Stepper, batches: Iterator[Any]) -> None:
         """Train to the end of the schedule."""
@@ -205,13 +205,15 @@ class StepSchedule:
 
     def run_freely(self, stepper: Stepper, batches: Iterator[Any]) -> None:
         """Continue a training that is over with its unsynchronised steps."""
-        self.session.under_way = True
+        self.cell_run.under_way = True
         while self.runs_on():
             self.step(FREE, stepper, batches)
 
     def step(self, kind: str, stepper: Stepper, batches: Iterator[Any]) -> None:
         """Run one training step, which includes fetching its batch."""
-        self.trained = self.trained or Trained(self.session, self.session.workload, stepper.weights)
+        self.trained = self.trained or WeightWatch(
+            self.cell_run, self.cell_run.workload, stepper.weights
+        )
         self.updates = stepper.updates
         self.begin(kind)
         self.end(stepper.step(next(batches), self.clock))
@@ -219,8 +221,8 @@ class StepSchedule:
     def begin(self, kind: str) -> None:
         """Start a step, which includes fetching its data."""
         if not self.losses:  # a training that does not fit its memory ends here
-            self.session.under_way = True
-            self.session.progress(f"first step, {kind}", 1, always=True)
+            self.cell_run.under_way = True
+            self.cell_run.progress(f"first step, {kind}", 1, always=True)
         self._kind = kind
         self._watched = kind == "whole" and self.trained is not None and self.trained.due
         if self.trained and self._watched:
@@ -233,7 +235,7 @@ class StepSchedule:
             self.clock.start(split=kind in ("split", OPERATORS))
         elif not self._run_losses:
             self.clock.start_run()
-        self._started_s = time.perf_counter() - self.session.zero
+        self._started_s = time.perf_counter() - self.cell_run.zero
         if kind == OPERATORS:
             self.operators.begin(len(self.times.step_s))
 
@@ -262,8 +264,8 @@ class StepSchedule:
             self.times.compile_step_s.append(self.step_s)
             # What autotuning allocates is in no training's peak: torch/_inductor/runtime/benchmarking.py
             # takes a buffer of the L2 cache's size, Triton's own one of 256 MiB.
-            self.session.backend.release_memory()
-            self.session.backend.reset_peak_memory()
+            self.cell_run.backend.release_memory()
+            self.cell_run.backend.reset_peak_memory()
         elif self._kind == "warm-up":
             self.pace.warmup_times.append(self.step_s)
             self.times.warmup_step_s = self.pace.warmup_times
@@ -271,16 +273,16 @@ class StepSchedule:
             self.times.add_split(self.step_s, phases)
         elif self._kind == "whole":
             self.times.whole_step_s.append(self.step_s)
-            if self.session.backend.works_beside:
+            if self.cell_run.backend.works_beside:
                 self.times.dispatch_s.append(self.clock.dispatch_s)
             self.pace.times.append(self.step_s)
         elif self._kind == OPERATORS:
             self.pace.pause(self.step_s)
-            self.session.timed(self.step_s)
+            self.cell_run.timed(self.step_s)
         if self.trained and self._watched and self._kind != SKIPPED:
             self.trained.after()
         what = "training step" if self._kind in ("split", "whole") else self._kind
-        self.session.progress(what, len(self.losses))
+        self.cell_run.progress(what, len(self.losses))
 
     def _stop_run(self) -> None:
         """End a run of unsynchronised steps, and read their losses."""
@@ -288,7 +290,7 @@ class StepSchedule:
         self._runs_s.append(run_s / self.run_steps)
         if not self._skips(self.run_steps):
             self.times.unsynchronised_step_s.append(self._runs_s[-1])
-        self.session.timed(run_s)
+        self.cell_run.timed(run_s)
         self.losses += map(read, self._run_losses)
         self._run_losses = []
 
@@ -301,9 +303,9 @@ class StepSchedule:
 
     def point(self, **extra: list[float]) -> dict[str, Any]:
         """The point of a training cell; `extra` has more series of times, in seconds."""
-        session, times = self.session, self.times
-        workload: TrainingWorkload = session.workload
-        session.method |= {"weights": workload.weights_origin(), "data_path": DATA_PATH}
+        cell_run, times = self.cell_run, self.times
+        workload: TrainingWorkload = cell_run.workload
+        cell_run.method |= {"weights": workload.weights_origin(), "data_path": DATA_PATH}
         flops, source = workload.flops_per_step()
         trained = self.trained.facts() if self.trained else {}
         whole_step_s = statistics.median(times.whole_step_s)
@@ -349,8 +351,8 @@ class StepSchedule:
             "quantities": compiling,
             **self.operators.part(),
             "forward_only_over_forward": forward_ratio(extra.get("forward_only_s"), times.phases),
-            "memory": session.memory(),
-            "energy": session.energy.summary() if session.energy else None,
+            "memory": cell_run.memory(),
+            "energy": cell_run.energy.summary() if cell_run.energy else None,
         }
 
     def watch_more(self, point: dict[str, Any], stepper: Stepper, batches: Iterator[Any]) -> None:
@@ -360,8 +362,8 @@ class StepSchedule:
             return stepper.step(next(batches), self.clock)
 
         if not self.overran:
-            point |= operators.of_step(self.session, again, self.clock)
-        point["memory"] |= memory_limit.held(self.session, again, stepper.standing())
+            point |= operators.watch_step(self.cell_run, again, self.clock)
+        point["memory"] |= memory_limit.peak_of_step(self.cell_run, again, stepper.standing())
 
 
 def read(loss: Any) -> float:

@@ -15,32 +15,32 @@ from typing import TYPE_CHECKING, Any
 
 from siliconprof.errors import UserError
 from siliconprof.session import sweep
+from siliconprof.session.cell_run import CellRun
 from siliconprof.session.energy import EnergyMeter
-from siliconprof.session.session import Session
 from siliconprof.session.timing import Plan
 from siliconprof.stats import statistics
 from siliconprof.trainers.base import StepSchedule, Trainer
 from siliconprof.trainers.plain import forward_only
-from siliconprof.workloads._classic import FEWEST_STEPS
+from siliconprof.workloads._classic import FEWEST_EPOCH_STEPS
 
 if TYPE_CHECKING:
     import numpy as np
 
 
 def evaluate(
-    session: Session, stepper: Any, part: str, most: int | None
+    cell_run: CellRun, stepper: Any, part: str, most: int | None
 ) -> tuple[list[float], dict[str, Any]]:
     """(seconds of every batch; mean `loss`, `accuracy` and `samples` of a part, {} without any).
 
     Args:
         most: batches at most; None = all.
     """
-    workload = session.workload
-    batches = session.data.part_batches(part, workload.batch_size)
+    workload = cell_run.workload
+    batches = cell_run.data.part_batches(part, workload.batch_size)
     batch_s: list[float] = []
     losses_sum, right, samples = 0.0, 0, 0
     while most is None or len(batch_s) < most:
-        session.progress(part, len(batch_s))
+        cell_run.progress(part, len(batch_s))
         start = time.perf_counter()
         batch = next(batches, None)
         if batch is None:
@@ -49,7 +49,7 @@ def evaluate(
         batch_s.append(time.perf_counter() - start)
         losses_sum, right = losses_sum + losses, right + hits
         samples += len(batch["labels"])
-    session.timed(sum(batch_s))
+    cell_run.timed(sum(batch_s))
     if not samples:
         return batch_s, {}
     result = {"loss": losses_sum / samples, "accuracy": right / samples, "samples": samples}
@@ -68,7 +68,7 @@ def loss_and_hits(logits: np.ndarray, labels: np.ndarray) -> tuple[float, int]:
 
 
 WARM_UP_SHARE = 1 / 2  # of all steps, at most
-METHOD = {
+EPOCHS_METHOD = {
     "split": "after the warm-up per-phase and whole steps alternate until the timing plan has "
     "enough, and all others are whole; forward_only_s is the check",
     "epoch": "measured: the sum of its steps' times, warm-up and split steps of the first epoch "
@@ -87,28 +87,28 @@ class Plugin(Trainer):
     # It would be useless for networks of megabytes.
     cannot_offload = "trainer epochs trains on the device alone"
 
-    def run(self, session: Session) -> None:
+    def run(self, cell_run: CellRun) -> None:
         """A point for every batch size."""
-        cell = session.workload
+        cell = cell_run.workload
         sizes = cell.parameters["batch_sizes"]
-        session.method |= METHOD | {"weights": cell.weights_origin()}
+        cell_run.method |= EPOCHS_METHOD | {"weights": cell.weights_origin()}
         try:
             for place, batch_size in enumerate(sizes):
-                session.workload = workload = cell.of_batch(batch_size)
+                cell_run.workload = workload = cell.of_batch(batch_size)
                 params = {"batch_size": batch_size, "network": workload.network}
                 params |= {"n_parameters": workload.n_parameters(), "samples_per_step": batch_size}
-                measured = partial(fit, session, new_meter=place > 0)
-                sweep.point(session, f"batch_size={batch_size}", {"params": params}, measured)
+                measured = partial(fit, cell_run, new_meter=place > 0)
+                sweep.point(cell_run, f"batch_size={batch_size}", {"params": params}, measured)
         finally:
-            session.workload = cell
+            cell_run.workload = cell
 
 
-def fit(session: Session, new_meter: bool) -> dict[str, Any]:
+def fit(cell_run: CellRun, new_meter: bool) -> dict[str, Any]:
     """The point of one batch size; the cell's first one has the meter that the cell began with."""
-    if session.energy is not None and new_meter:
-        session.energy = EnergyMeter(session.backend, Plan.of(session.cell.timing))
-        session.energy.idle("before")
-    return Fit(session).run()
+    if cell_run.energy is not None and new_meter:
+        cell_run.energy = EnergyMeter(cell_run.backend, Plan.of(cell_run.cell.timing))
+        cell_run.energy.idle("before")
+    return Fit(cell_run).run()
 
 
 class Fit(StepSchedule):
@@ -118,29 +118,29 @@ class Fit(StepSchedule):
         UserError: it has too few steps on whole batches.
     """
 
-    def __init__(self, session: Session) -> None:
-        super().__init__(session)
-        workload = session.workload
+    def __init__(self, cell_run: CellRun) -> None:
+        super().__init__(cell_run)
+        workload = cell_run.workload
         self.workload = workload
         self.parameters = workload.parameters
         self.max_steps = self.parameters["max_steps"]
-        counts, batch_size = session.data.counts, workload.batch_size
+        counts, batch_size = cell_run.data.counts, workload.batch_size
         n_train = counts["train"]
         self.epoch_steps = math.ceil(n_train / batch_size)  # with that on a smaller last batch
         self.total = self.max_steps or self.parameters["epochs"] * self.epoch_steps
         self.leaves_rest = n_train % batch_size > 0
         self.whole = self.total - self.leaves_rest * (self.total // self.epoch_steps)
-        if self.whole < FEWEST_STEPS:
+        if self.whole < FEWEST_EPOCH_STEPS:
             raise UserError(
                 f"batch_sizes: {batch_size} makes {self.whole} whole batches of {n_train} images "
-                f"in {self.total} steps; expected at least {FEWEST_STEPS}: a smaller batch size, "
+                f"in {self.total} steps; expected at least {FEWEST_EPOCH_STEPS}: a smaller batch size, "
                 "more epochs, or more images (n_train)"
             )
         self.validation_steps = math.ceil(counts["validation"] / batch_size)
         # Without smaller last batches, for the steps after the training.
-        self.whole_batches = session.data.batches(batch_size, session.cell.seed)
-        session.progress("build the model", 0)
-        self.stepper: Any = session.backend.stepper(workload, session.cell.seed)
+        self.whole_batches = cell_run.data.batches(batch_size, cell_run.cell.seed)
+        cell_run.progress("build the model", 0)
+        self.stepper: Any = cell_run.backend.stepper(workload, cell_run.cell.seed)
         self.partial_step_s: list[float] = []
         self.train_s: list[float] = []  # one entry per epoch, as in the next list
         self.validation_s: list[float] = []
@@ -165,13 +165,13 @@ class Fit(StepSchedule):
         super().end(loss)
         if self._kind == "partial":
             self.partial_step_s.append(self.step_s)
-            self.session.timed(self.step_s)
+            self.cell_run.timed(self.step_s)
 
     def run(self) -> dict[str, Any]:
         """Train, validate and test; return the point."""
-        session = self.session
-        batches = self.workload.batches(session.data, session.cell.seed)
-        session.backend.reset_peak_memory()
+        cell_run = self.cell_run
+        batches = self.workload.batches(cell_run.data, cell_run.cell.seed)
+        cell_run.backend.reset_peak_memory()
         spent_s = 0.0
         while kind := self.next_kind():
             self.step(kind, self.stepper, batches)
@@ -180,19 +180,19 @@ class Fit(StepSchedule):
                 self.train_s.append(spent_s)
                 spent_s = 0.0
                 self.validate()
-        session.under_way = False
+        cell_run.under_way = False
         if self.max_steps is not None:
             median_s = statistics.median(self.times.whole_step_s)
             self.train_s.append(median_s * self.epoch_steps)
             self.validate()
         trained_steps = len(self.losses)
-        _, tested = evaluate(session, self.stepper, "test", self.parameters["max_test_steps"])
+        _, tested = evaluate(cell_run, self.stepper, "test", self.parameters["max_test_steps"])
         self.run_freely(self.stepper, self.whole_batches)
         batch = next(self.whole_batches)
-        session.evidence |= self.stepper.dtypes(batch)
+        cell_run.evidence |= self.stepper.dtypes(batch)
         extra = {}
         if not self.overran:
-            extra["forward_only_s"] = forward_only(session, self.stepper, batch)
+            extra["forward_only_s"] = forward_only(cell_run, self.stepper, batch)
         point = self.point(**extra)
         self.watch_more(point, self.stepper, self.whole_batches)
         if tested:
@@ -202,7 +202,7 @@ class Fit(StepSchedule):
     def validate(self) -> None:
         """Validate; the time is extrapolated to the whole part where only some batches are run."""
         most = self.parameters["max_validation_steps"]
-        batch_s, result = evaluate(self.session, self.stepper, "validation", most)
+        batch_s, result = evaluate(self.cell_run, self.stepper, "validation", most)
         whole_s = spent_s = sum(batch_s)
         if 0 < len(batch_s) < self.validation_steps:
             warm = batch_s[1:] or batch_s  # the first batch warms up

@@ -14,10 +14,15 @@ from functools import partial
 from typing import Any
 
 from siliconprof.backends._torch import TorchBackend
-from siliconprof.backends._torch_stepper import adamw_arguments, observed_dtypes, standing, updates
+from siliconprof.backends._torch_stepper import (
+    adamw_arguments,
+    observed_dtypes,
+    persistent_tensors,
+    updates,
+)
 from siliconprof.session import memory_limit
-from siliconprof.session.session import Session
-from siliconprof.session.trained import Trained
+from siliconprof.session.cell_run import CellRun
+from siliconprof.session.weight_watch import WeightWatch
 from siliconprof.trainers import _offload
 from siliconprof.trainers.base import StepSchedule, Trainer
 from siliconprof.workloads._training import TrainingWorkload
@@ -57,24 +62,24 @@ class Plugin(Trainer):
         mine = [(name, partial(import_trainer, name)) for name in classes]
         return [*own[:of_all], *mine, *own[of_all:]]
 
-    def run(self, session: Session) -> None:
+    def run(self, cell_run: CellRun) -> None:
         import transformers
 
-        cell, backend = session.cell, session.backend
-        workload = session.workload
+        cell, backend = cell_run.cell, cell_run.backend
+        workload = cell_run.workload
         model = workload.torch_model(cell.seed).to(backend.dtype)  # type: ignore[attr-defined]
         offload: dict[str, Any] = {}  # arguments to add or replace
-        if session.offloads:
-            config = _offload.configured(session, model)
+        if cell_run.offloads:
+            config = _offload.configured(cell_run, model)
             offload = {name: config[name]["enabled"] for name in ("bf16", "fp16")}
             offload["deepspeed"] = config
-        schedule = StepSchedule(session)
-        schedule.trained = Trained(session, workload, lambda: _offload.weights(model))
-        train_dataset = rows(session)
+        schedule = StepSchedule(cell_run)
+        schedule.trained = WeightWatch(cell_run, workload, lambda: _offload.weights(model))
+        train_dataset = rows(cell_run)
         with tempfile.TemporaryDirectory() as folder:
             name = workload.trainer_class
             arguments = getattr(transformers, name.replace("Trainer", "TrainingArguments"))(
-                output_dir=folder, **(training_arguments(session) | offload)
+                output_dir=folder, **(training_arguments(cell_run) | offload)
             )
             trainer = timed(getattr(transformers, name), schedule)(
                 model=model, args=arguments, train_dataset=train_dataset
@@ -96,16 +101,16 @@ class Plugin(Trainer):
             trainer.train()
         observe = _offload.observed_dtypes if offload else observed_dtypes
         trained = trainer.model_wrapped if offload else model  # DeepSpeed's engine, or the model
-        session.evidence |= observe(trained, lambda: forward(trainer, train_dataset))
+        cell_run.evidence |= observe(trained, lambda: forward(trainer, train_dataset))
         other = "" if offload else "zero_grad, the gradient norm (always computed) and "
-        session.method["split"] = (
+        cell_run.method["split"] = (
             f"per-phase and whole steps alternate; other_s includes {other}the Trainer's bookkeeping"
         )
         point = schedule.point()
         again = None if offload else lambda: one_more_step(trainer, train_dataset)
-        between = [] if offload else standing(model, trainer.optimizer)
-        point["memory"] |= memory_limit.held(session, again, between)
-        session.add_point(point)
+        between = [] if offload else persistent_tensors(model, trainer.optimizer)
+        point["memory"] |= memory_limit.peak_of_step(cell_run, again, between)
+        cell_run.add_point(point)
 
 
 def timed(trainer_class: Any, schedule: StepSchedule) -> Any:
@@ -130,7 +135,7 @@ def timed(trainer_class: Any, schedule: StepSchedule) -> Any:
         @staticmethod
         def get_optimizer_cls_and_kwargs(*args: Any, **kwargs: Any) -> tuple[Any, dict[str, Any]]:
             adamw, arguments = trainer_class.get_optimizer_cls_and_kwargs(*args, **kwargs)
-            return adamw, arguments | adamw_arguments(schedule.session.workload)
+            return adamw, arguments | adamw_arguments(schedule.cell_run.workload)
 
         def create_optimizer(self, *args: Any, **kwargs: Any) -> Any:
             optimizer = super().create_optimizer(*args, **kwargs)
@@ -177,10 +182,10 @@ def one_more_step(trainer: Any, dataset: Any) -> None:
     trainer.model_wrapped.zero_grad()
 
 
-def training_arguments(session: Session) -> dict[str, Any]:
+def training_arguments(cell_run: CellRun) -> dict[str, Any]:
     """The Trainer's settings: the plain loop's optimizer, no clipping, no network, no logs."""
-    cell, backend = session.cell, session.backend
-    workload = session.workload
+    cell, backend = cell_run.cell, cell_run.backend
+    workload = cell_run.workload
     assert isinstance(workload, TrainingWorkload) and isinstance(backend, TorchBackend)
     settings = workload.optimizer_settings(cell.precision)
     return {
@@ -211,14 +216,14 @@ def training_arguments(session: Session) -> dict[str, Any]:
     }
 
 
-def rows(session: Session) -> Any:
+def rows(cell_run: CellRun) -> Any:
     """An endless map-style data set with the rows of the plain trainer's batches, in order."""
     import torch
 
-    workload = session.workload
-    backend: Any = session.backend
+    workload = cell_run.workload
+    backend: Any = cell_run.backend
     batch_size = workload.parameters["batch_size"]
-    batches = workload.batches(session.data, session.cell.seed)
+    batches = workload.batches(cell_run.data, cell_run.cell.seed)
 
     class Rows(torch.utils.data.Dataset):
         """Row i of the sequence of batches; rows must be read in order."""

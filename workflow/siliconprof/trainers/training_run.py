@@ -19,18 +19,18 @@ from typing import Any
 
 from siliconprof.backends._step import Stepper
 from siliconprof.errors import UserError, in_one_line
-from siliconprof.session.session import COURSE, Session
+from siliconprof.session.cell_run import COURSE, CellRun
 from siliconprof.stats import training_course
 from siliconprof.store import temporary
 from siliconprof.trainers.base import StepSchedule, Trainer
 
 TOKENIZER = "tokenizer.json"
 PROMPT_TOKENS = 16  # the first of the held-out text
-HOW = (
+TEXT_METHOD = (
     "from the final weights, continuing the first held-out tokens; drawn from "
     "softmax(logits / temperature), the likeliest token at temperature 0"
 )
-METHOD = {
+RUN_METHOD = {
     "split": "not split: every step is timed whole",
     "evaluation": "between the timed steps: mean loss over the first held-out batches",
     "resume": (
@@ -46,41 +46,41 @@ class Plugin(Trainer):
 
     cannot_offload = "trainer training_run does not offload"
 
-    def run(self, session: Session) -> None:
-        session.progress("build the model", 0)
-        stepper = session.backend.stepper(session.workload, session.cell.seed)
-        session.method |= METHOD
-        run = Run(session, stepper)
-        session.backend.reset_peak_memory()
+    def run(self, cell_run: CellRun) -> None:
+        cell_run.progress("build the model", 0)
+        stepper = cell_run.backend.stepper(cell_run.workload, cell_run.cell.seed)
+        cell_run.method |= RUN_METHOD
+        run = Run(cell_run, stepper)
+        cell_run.backend.reset_peak_memory()
         run.train()
-        session.evidence |= stepper.dtypes(run.held_out[0])
+        cell_run.evidence |= stepper.dtypes(run.held_out[0])
         texts: dict[str, Any] = {}
         try:
             texts["texts"] = run.texts()
-            session.method["texts"] = HOW
+            cell_run.method["texts"] = TEXT_METHOD
         except (ImportError, OSError, ArithmeticError) as error:
-            session.method["texts"] = f"none: {in_one_line(error)}"
+            cell_run.method["texts"] = f"none: {in_one_line(error)}"
         run.run_freely(stepper, run.batches)  # steps that are not in the curve
         point = run.point() | texts
         run.watch_more(point, stepper, run.batches)
-        session.add_point(point)
+        cell_run.add_point(point)
 
 
 class Run(StepSchedule):
     """A training from its first step, or its checkpoint, to its last."""
 
-    def __init__(self, session: Session, stepper: Stepper) -> None:
-        super().__init__(session)
-        workload = session.workload
+    def __init__(self, cell_run: CellRun, stepper: Stepper) -> None:
+        super().__init__(cell_run)
+        workload = cell_run.workload
         self.stepper, self.workload = stepper, workload
         self.parameters = workload.parameters
-        self.batches = workload.batches(session.data, session.cell.seed)
-        self.held_out = list(workload.evaluation_batches(session.data))
+        self.batches = workload.batches(cell_run.data, cell_run.cell.seed)
+        self.held_out = list(workload.evaluation_batches(cell_run.data))
         self.norms: list[float | None] = []  # of the gradients, before clipping
         self.evaluations: list[dict[str, Any]] = []
         self.checkpoint: dict[str, Any] = {}  # path and step of the latest
-        if session.checkpoints is None:
-            session.method["resume"] = "nothing is saved: started without a folder for it"
+        if cell_run.checkpoints is None:
+            cell_run.method["resume"] = "nothing is saved: started without a folder for it"
 
     @property
     def done(self) -> int:
@@ -94,14 +94,14 @@ class Run(StepSchedule):
             self._between_steps()
             if self.done >= self.parameters["steps"]:
                 break
-            self.session.under_way = True
+            self.cell_run.under_way = True
             self.step("whole", self.stepper, self.batches)
             self.norms.append(self.stepper.gradient_norm())
         self.pace.stopped_by = "max_iterations"
 
     def _between_steps(self) -> None:
         """Evaluate and save what is due after the steps so far; no step's time includes it."""
-        self.session.under_way = False
+        self.cell_run.under_way = False
         step, last = self.done, self.done == self.parameters["steps"]
         evaluated = bool(self.evaluations) and self.evaluations[-1]["step"] == step
         if (last or step % self.parameters["evaluate_every"] == 0) and not evaluated:
@@ -111,7 +111,7 @@ class Run(StepSchedule):
             self._save(step)
 
     def _evaluation(self, step: int) -> dict[str, Any]:
-        self.session.progress("evaluate", step)
+        self.cell_run.progress("evaluate", step)
         started_s = time.perf_counter()
         losses = [self.stepper.evaluate(batch) for batch in self.held_out]
         seconds = time.perf_counter() - started_s
@@ -125,14 +125,14 @@ class Run(StepSchedule):
 
     def _resume(self) -> None:
         """Go on from the checkpoint of an earlier process, if there is one that can be read."""
-        folder = self.session.checkpoints
+        folder = self.cell_run.checkpoints
         if folder is None or not (folder / COURSE).exists():
             return
         try:
             course = json.loads((folder / COURSE).read_text(encoding="utf-8"))
             self.stepper.load(folder / course["checkpoint"]["path"])
         except (UserError, OSError, ValueError, LookupError) as error:
-            self.session.method["checkpoints"] = f"the latest is not used: {in_one_line(error)}"
+            self.cell_run.method["checkpoints"] = f"the latest is not used: {in_one_line(error)}"
             return
         self.restore(course["schedule"])
         self.checkpoint = course["checkpoint"]
@@ -142,12 +142,14 @@ class Run(StepSchedule):
 
     def _save(self, step: int) -> None:
         """Save the training as it is; where that fails, the method says why, and it goes on."""
-        folder = self.session.checkpoints
+        folder = self.cell_run.checkpoints
         if folder is None:
             return
-        self.session.progress("keep a checkpoint", step)
+        self.cell_run.progress("keep a checkpoint", step)
         path = folder / f"step-{step:06d}.safetensors"
-        unfinished = temporary.beside(path).with_suffix(".safetensors")  # which MLX would add
+        unfinished = temporary.temporary_path(path).with_suffix(
+            ".safetensors"
+        )  # which MLX would add
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self.stepper.save(unfinished)
@@ -164,7 +166,7 @@ class Run(StepSchedule):
                 old.unlink()
         except Exception as error:  # a full disk raises another error in each library
             reason = f"the one after {step} steps was not saved: {in_one_line(error)}"
-            self.session.method["checkpoints"] = reason
+            self.cell_run.method["checkpoints"] = reason
             temporary.remove(unfinished)
 
     def texts(self) -> list[dict[str, Any]]:
@@ -176,14 +178,14 @@ class Run(StepSchedule):
         """
         from tokenizers import Tokenizer
 
-        folder = Path(self.session.cell.dataset or "")
+        folder = Path(self.cell_run.cell.dataset or "")
         tokenizer = Tokenizer.from_str((folder / TOKENIZER).read_text(encoding="utf-8"))
         prompt = [int(token) for token in self.held_out[0]["input_ids"][0, :PROMPT_TOKENS]]
         # A model may have more tokens than its data: an embedding is often rounded up.
         n_tokens = min(tokenizer.get_vocab_size(with_added_tokens=True), self.workload.vocab_size)
         texts = []
         for place, temperature in enumerate(self.parameters["sample_temperatures"]):
-            self.session.progress(f"write at temperature {temperature}", place)
+            self.cell_run.progress(f"write at temperature {temperature}", place)
             continuation = self._continuation(prompt, place, temperature, n_tokens)
             texts.append(
                 {
@@ -200,7 +202,7 @@ class Run(StepSchedule):
         """The tokens, all below `n_tokens`, that the model writes after a prompt."""
         import numpy as np
 
-        generator = np.random.Generator(np.random.PCG64([self.session.cell.seed, place]))
+        generator = np.random.Generator(np.random.PCG64([self.cell_run.cell.seed, place]))
         tokens, seq_len = list(prompt), self.workload.seq_len
         for _ in range(self.parameters["sample_tokens"]):
             ids = np.array([tokens[-seq_len:]], np.int32)  # (1, T)

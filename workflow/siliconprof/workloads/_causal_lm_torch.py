@@ -15,7 +15,7 @@ from unittest import mock
 
 from siliconprof import declarations
 from siliconprof.datasets import model_config
-from siliconprof.datasets.model_facts import SHAPES, Kept, ModelFacts, StageFacts
+from siliconprof.datasets.model_facts import COUNTED_SHAPES, Kept, ModelFacts, StageFacts
 from siliconprof.errors import UserError, in_one_line, nearest
 
 EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")  # as configs call their number
@@ -291,7 +291,7 @@ def _kind(layer: Any, of_type: str) -> tuple[Any, ...]:
 def _counted(
     config: Any, depth: int, spec: Mapping[str, Any], adapters: Mapping[str, tuple[int, int]]
 ) -> list[dict[str, Kept]]:
-    """What each stage of a model of the first layers keeps, by precision, as coefficients of `SHAPES`."""
+    """What each stage of a model of the first layers keeps, by precision, as coefficients of `COUNTED_SHAPES`."""
     import numpy as np
 
     short = copy.deepcopy(config)
@@ -299,22 +299,22 @@ def _counted(
         if isinstance(value, list) and len(value) == config.num_hidden_layers:
             setattr(short, key, value[:depth])
     short.num_hidden_layers = depth
-    terms = np.array([(b * t, b * t * t, t, 1) for b, t in SHAPES], float)
+    terms = np.array([(b * t, b * t * t, t, 1) for b, t in COUNTED_SHAPES], float)
     found: list[dict[str, Kept]] = [{} for _ in range(depth + 2)]
     for precision in COUNTED:
-        rows = np.array([*_kept(short, precision, spec, adapters)], float)
+        rows = np.array([*_saved_bytes(short, precision, spec, adapters)], float)
         for stage, coefficients in zip(found, np.linalg.solve(terms, rows).T, strict=True):
             stage[precision] = tuple(round(float(value), 3) for value in coefficients)  # type: ignore[assignment]
     return found
 
 
-def _kept(
+def _saved_bytes(
     config: Any,
     precision: str,
     spec: Mapping[str, Any],
     adapters: Mapping[str, tuple[int, int]],
 ) -> Iterator[list[int]]:
-    """Bytes that autograd keeps of each stage's forward pass, weights left out, for each of `SHAPES`.
+    """Bytes that autograd keeps of each stage's forward pass, weights left out, for each of `COUNTED_SHAPES`.
 
     On fake tensors, so without memory.
     """
@@ -352,7 +352,7 @@ def _kept(
             masking_utils, "find_packed_sequence_indices", lambda position_ids: None
         )
         hooks = torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor)
-        for shape in SHAPES:
+        for shape in COUNTED_SHAPES:
             kept[:] = [{} for _ in range(len(layers) + 2)]
             at[0] = OF_EMBEDDING
             tokens = torch.zeros(shape, dtype=torch.long)

@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 SIDE, CLASSES = 28, 10  # of the images
 KERNEL = 3  # pixels on a side that a convolution sees
 EPSILON = 1e-7
-FEWEST_STEPS = 4  # on whole batches: half of them may warm up, then one is split and one is not
+FEWEST_EPOCH_STEPS = (
+    4  # on whole batches: half of them may warm up, then one is split and one is not
+)
 
 _LIKE_ALL = ("near_capacity_share", "allocator", "probes")
 PARAMETERS: Mapping[str, Any] = {
@@ -60,7 +62,7 @@ PARAMETERS: Mapping[str, Any] = {
         None,
         "training steps per batch size, in place of whole epochs: the time of an epoch is then "
         "extrapolated, and labelled so; null = `epochs` whole epochs",
-        minimum=FEWEST_STEPS,
+        minimum=FEWEST_EPOCH_STEPS,
     ),
     "max_validation_steps": integer(
         None,

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 from siliconprof.backends.base import Backend, Unsupported
 from siliconprof.declarations import Parameter, Quantity, integer, number, several
-from siliconprof.session.session import Session
+from siliconprof.session.cell_run import CellRun
 from siliconprof.workloads.base import LATER_MODULES, KernelWorkload
 
 WIDTH_BYTES = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2}
@@ -39,7 +39,7 @@ PRODUCT_POINT: Mapping[str, Parameter] = {
 # Rows and columns that are checked: float64 on a CPU would take minutes for all of a large product.
 CHECKED_ROWS, CHECKED_COLUMNS = 64, 1024
 CACHES = ("warm", "cold")
-CACHE = Parameter("string", label="cache")
+CACHE_PARAMETER = Parameter("string", label="cache")
 
 
 def caches_parameter(description: str) -> Mapping[str, Any]:
@@ -79,7 +79,7 @@ class OperationWorkload(KernelWorkload):
 
     def timed_point(
         self,
-        session: Session,
+        cell_run: CellRun,
         what: str,
         params: Mapping[str, Any],
         launch: Callable[[], Any],
@@ -92,19 +92,19 @@ class OperationWorkload(KernelWorkload):
             launch: starts the operation, which may be lazy, and returns its result without waiting.
             work: `flops`, `flops_source`, `bytes` and `result_error`.
         """
-        backend = session.backend
-        observed = called(session, launch)
+        backend = cell_run.backend
+        observed = called(cell_run, launch)
         backend.reset_peak_memory()
-        measured = session.repeat(what, lambda: backend.evaluate(launch()))
+        measured = cell_run.repeat(what, lambda: backend.evaluate(launch()))
         point = {"params": dict(params)} | measured | dict(work)
-        point |= {"observed": observed, "memory": session.memory()}
+        point |= {"observed": observed, "memory": cell_run.memory()}
         if "burst" not in self.parameters:
             return point
         fastest_s = min(measured["times"]["step_s"])
-        return together(point, self.burst(session, dispatched(backend, launch), fastest_s))
+        return together(point, self.burst(cell_run, dispatched(backend, launch), fastest_s))
 
     def burst(
-        self, session: Session, launch: Callable[[], Any], fastest_s: float
+        self, cell_run: CellRun, launch: Callable[[], Any], fastest_s: float
     ) -> dict[str, Any]:
         """The paper's method: the mean of launches in a row, synchronised once."""
         count, warm = self.parameters["burst"], BURST_WARMUP
@@ -118,28 +118,28 @@ class OperationWorkload(KernelWorkload):
         def once() -> dict[str, Any]:
             for _ in range(warm):
                 launch()
-            session.backend.synchronize()
+            cell_run.backend.synchronize()
             start = time.perf_counter()
             for _ in range(count):
                 launch()
-            session.backend.synchronize()
+            cell_run.backend.synchronize()
             return {"burst_mean_s": (time.perf_counter() - start) / count}
 
-        return session.undisturbed(once) | {"burst_count": count, "burst_warmup": warm}
+        return cell_run.undisturbed(once) | {"burst_count": count, "burst_warmup": warm}
 
 
-def called(session: Session, launch: Callable[[], Any]) -> dict[str, Any]:
+def called(cell_run: CellRun, launch: Callable[[], Any]) -> dict[str, Any]:
     """What a call really hands to the device: `operands`, dtypes, and `flops`; or the `reason`.
 
     Operands are those of the products among its operators, of all operators where it has none.
     """
     try:
-        operators = session.backend.operators_of(launch)
+        operators = cell_run.backend.operators_of(launch)
     except Unsupported as error:
         return {"operands": [], "flops": None, "reason": str(error)}
     products = [operator for operator in operators if operator.flops]
     inputs = " ".join(operator.inputs for operator in products or operators)
-    flops = session.backend.counted_flops((one.kind, one.flops, 1) for one in operators)
+    flops = cell_run.backend.counted_flops((one.kind, one.flops, 1) for one in operators)
     operands = sorted({dtype for dtype in re.findall(r"(\w*float\w*)\[", inputs)})
     return {"operands": operands, "flops": flops, "reason": None}
 

@@ -12,7 +12,7 @@ from siliconprof.datasets.weights import Checkpoint
 from siliconprof.declarations import Bytes, Parameter, Quantity, Settings, boolean, choice, number
 from siliconprof.memory import footprint
 from siliconprof.session.timing import PHASES
-from siliconprof.workloads._alone import import_alone
+from siliconprof.workloads._direct_import import import_directly
 from siliconprof.workloads.base import LATER_MODULES, Workload
 
 # name -> numpy array whose first axis is the batch
@@ -133,7 +133,7 @@ class TrainingWorkload(Workload):
     # size -> its own number of tokens, None where it takes the data's
     vocab_sizes: ClassVar[Mapping[str, int | None]] = {}
     MODULES: ClassVar[Mapping[str, tuple[str, ...]]] = {}  # framework -> see `modules`
-    BARE: ClassVar[tuple[str, ...]] = ()  # packages of those, see `import_alone`
+    BARE: ClassVar[tuple[str, ...]] = ()  # packages of those, see `import_directly`
     input_name: ClassVar[str] = "input_ids"  # of the array in a batch that a model is called with
     fixed: ClassVar[tuple[str, ...]] = ()  # names of weights that are not trained
     draws: bool = False  # a step draws random numbers, as dropout does: each framework has its own
@@ -313,7 +313,7 @@ class TrainingWorkload(Workload):
 
     def imports(self, framework: str) -> list[tuple[str, Callable[[], Any]]]:
         names = (*LATER_MODULES.get(framework, ()), *self.modules(framework))
-        return [(name, partial(import_alone, name, self.BARE)) for name in names]
+        return [(name, partial(import_directly, name, self.BARE)) for name in names]
 
     def torch_model(self, seed: int) -> Any:
         """The model in torch with its initial weights, fp32, on the CPU."""

@@ -22,11 +22,11 @@ from siliconprof.backends._streams import Stream
 from siliconprof.declarations import Bytes, Parameter, choice, integer
 from siliconprof.hosts import caches
 from siliconprof.probes.page_faults import read_faults
-from siliconprof.session.session import Session
+from siliconprof.session.cell_run import CellRun
 from siliconprof.session.timing import call_s, order, row_s
 from siliconprof.stats import statistics
 from siliconprof.workloads._operation import (
-    CACHE,
+    CACHE_PARAMETER,
     WIDTH_BYTES,
     OperationWorkload,
     caches_parameter,
@@ -36,14 +36,14 @@ from siliconprof.workloads._operation import (
 )
 
 SMALLEST_BYTES = 2**15
-ROUNDS = 2
+BANDWIDTH_ROUNDS = 2
 USUAL_CACHE_BYTES = 2**25  # for the plan, which does not know the device's
 BEYOND_CACHE = 4  # the largest of the sweep, in last-level caches
 CALL_S = 2e-3  # a call on the largest set lasts so long
 IN_A_ROW = 100  # times as long as one launch and wait lasts what is timed at once
 MOST_CALLS = 1000
-LAUNCH_BOUND = 2  # times the launch; a shorter call is bound by it
-LOOKS = 3
+LAUNCH_BOUND_FACTOR = 2  # times the launch; a shorter call is bound by it
+SIZE_LOOKS = 3
 NEW_SHARE = 1 / 8  # of the cache, for the new results of a row
 MEMORY_SHARE = 1 / 8  # of the device's memory: nothing larger is allocated, so that nothing swaps
 CHECKED_VALUES = 2**16  # of an input, spread over all of it
@@ -64,7 +64,7 @@ KERNELS = {
     "triad": Kernel(2, 1, 64, 3),
     "reduction": Kernel(1, 1 / 64, 4096, 1),  # see `backends._streams.sum_blocks`
 }
-METHOD = {
+BANDWIDTH_METHOD = {
     "bytes": "read and written by the kernel; the line that a store fetches first is not counted",
     "largest_working_set": f"doubled until a call lasts {CALL_S} s, within {MEMORY_SHARE:.3g} of the "
     "memory; not where working_sets_bytes is set",
@@ -72,7 +72,7 @@ METHOD = {
     f"{IN_A_ROW} times launch_and_wait_s, at most {MOST_CALLS} and what the backend's queue holds; "
     f"where results are new arrays, a row's fill {NEW_SHARE:.3g} of the cache at most; in two rounds "
     "over all points, on new arrays each",
-    "launch_bound": f"a call shorter than {LAUNCH_BOUND} times launch_s, that of the same kernel on "
+    "launch_bound": f"a call shorter than {LAUNCH_BOUND_FACTOR} times launch_s, that of the same kernel on "
     "its fewest values, in a row",
 }
 
@@ -86,7 +86,7 @@ class Plugin(OperationWorkload):
     POINT = {
         "kernel": Parameter("string", label="kernel"),
         "working_set_bytes": Parameter("integer", label="working set", unit="byte"),
-        "cache": CACHE,
+        "cache": CACHE_PARAMETER,
     }
     working_set = "working_set_bytes"
     PARAMETERS = {
@@ -126,65 +126,65 @@ class Plugin(OperationWorkload):
         sizes, factor = self.parameters["working_sets_bytes"], self.parameters["sweep_factor"]
         spanned = BEYOND_CACHE * USUAL_CACHE_BYTES / SMALLEST_BYTES
         n_sizes = len(sizes) if sizes else 1 + int(math.log(spanned, factor))
-        return ROUNDS * len(KERNELS) * n_sizes * len(self.parameters["caches"])
+        return BANDWIDTH_ROUNDS * len(KERNELS) * n_sizes * len(self.parameters["caches"])
 
-    def measure(self, session: Session) -> None:
-        backend = session.backend
+    def measure(self, cell_run: CellRun) -> None:
+        backend = cell_run.backend
         cache_bytes, source = backend.last_level_cache()
         round_bytes = caches.beyond_bytes(cache_bytes)
         below = cache_bytes or round_bytes // 2
         streams = {name: backend.stream(name) for name in KERNELS}
-        session.method["bandwidth"] = {
+        cell_run.method["bandwidth"] = {
             "kernels": {name: stream.means for name, stream in streams.items()},
             "last_level_cache_bytes": cache_bytes,
             "last_level_cache_source": source,
-            **METHOD,
+            **BANDWIDTH_METHOD,
             "launch_s": {},
             "launch_and_wait_s": {},
         }
-        sizes = self.sizes(session, below, cache_bytes)
+        sizes = self.sizes(cell_run, below, cache_bytes)
         cold = "cold" in self.parameters["caches"]
-        if cold and round_bytes > most_bytes(session):
-            cold = not_measured(session, f"cold arrays of {round_bytes} bytes together are")
+        if cold and round_bytes > most_bytes(cell_run):
+            cold = not_measured(cell_run, f"cold arrays of {round_bytes} bytes together are")
         planned: list[Arrays] = []
         for name, stream in streams.items():
-            fewest = Arrays(session, name, stream, 0, 0)
+            fewest = Arrays(cell_run, name, stream, 0, 0)
             launch = dispatched(backend, fewest.launches()[0])
             in_row = min(IN_A_ROW, fewest.most_calls(SMALLEST_BYTES))
-            launch_s = looked_s(session, launch, in_row)
-            wait_s = min(call_s(launch, backend) for _ in range(LOOKS))
-            session.method["bandwidth"]["launch_s"][name] = launch_s
-            session.method["bandwidth"]["launch_and_wait_s"][name] = wait_s
+            launch_s = looked_s(cell_run, launch, in_row)
+            wait_s = min(call_s(launch, backend) for _ in range(SIZE_LOOKS))
+            cell_run.method["bandwidth"]["launch_s"][name] = launch_s
+            cell_run.method["bandwidth"]["launch_and_wait_s"][name] = wait_s
             for size in sizes:
                 if size == sizes[-1] and not self.parameters["working_sets_bytes"]:
-                    size = grown(session, name, stream, size)
+                    size = grown(cell_run, name, stream, size)
                 if "warm" in self.parameters["caches"]:
-                    planned.append(Arrays(session, name, stream, size, 0))
+                    planned.append(Arrays(cell_run, name, stream, size, 0))
                 if cold and size < below:
-                    planned.append(Arrays(session, name, stream, size, round_bytes))
+                    planned.append(Arrays(cell_run, name, stream, size, round_bytes))
         known = {"cache_bytes": cache_bytes, "cache_source": source}
         kept, left_out = [], []
         for arrays in planned:
             rotation = {"buffers": arrays.sets, "buffer_bytes": arrays.bytes} | known
             rotates = {"rotation": rotation} if arrays.cold else {}
-            point = self.point(session, arrays, below) | rotates
-            if point["launch_bound"] and self.measures_host(session, arrays, cache_bytes):
+            point = self.point(cell_run, arrays, below) | rotates
+            if point["launch_bound"] and self.measures_host(cell_run, arrays, cache_bytes):
                 left_out.append(arrays.what)
                 continue
-            session.add_point(point)
+            cell_run.add_point(point)
             kept.append(arrays)
         if left_out:
-            session.method["bandwidth"]["left_out"] = left_out
-        for arrays, point in zip(kept, session.points, strict=True):
-            self.again(session, arrays, point)
+            cell_run.method["bandwidth"]["left_out"] = left_out
+        for arrays, point in zip(kept, cell_run.points, strict=True):
+            self.again(cell_run, arrays, point)
 
-    def sizes(self, session: Session, below: int, cache_bytes: int | None) -> list[int]:
+    def sizes(self, cell_run: CellRun, below: int, cache_bytes: int | None) -> list[int]:
         """Working sets in bytes, smallest first; a flag names requested ones that are too large."""
-        limit_bytes = most_bytes(session)
+        limit_bytes = most_bytes(cell_run)
         requested = self.parameters["working_sets_bytes"]
         for size in sorted(requested or []):
             if size > limit_bytes:
-                not_measured(session, f"a working set of {size} bytes is")
+                not_measured(cell_run, f"a working set of {size} bytes is")
         sizes = {*(requested or [BEYOND_CACHE * below])}
         if not requested:
             size = SMALLEST_BYTES
@@ -192,55 +192,55 @@ class Plugin(OperationWorkload):
                 sizes.add(size)
                 size *= self.parameters["sweep_factor"]
             # A GPU's cache is so fast that only calls on about all that surely fits outlast a launch.
-            if cache_bytes and session.cell.device_kind == "gpu":
+            if cache_bytes and cell_run.cell.device_kind == "gpu":
                 sizes.add(cache_bytes // 2)
         return sorted(size for size in sizes if size <= limit_bytes)
 
-    def measures_host(self, session: Session, arrays: Arrays, cache_bytes: int | None) -> bool:
+    def measures_host(self, cell_run: CellRun, arrays: Arrays, cache_bytes: int | None) -> bool:
         """Whether a launch-bound point says nothing of its device: not what was asked for, nor what
         the cache does at least, which the largest set that surely fits tells.
         """
         at_least = not arrays.cold and arrays.size == (cache_bytes or 0) // 2
         asked = bool(self.parameters["working_sets_bytes"])
-        return session.cell.device_kind == "gpu" and not asked and not at_least
+        return cell_run.cell.device_kind == "gpu" and not asked and not at_least
 
-    def ready(self, session: Session, launches: Sequence[Callable[[], Any]]) -> Callable[[], Any]:
+    def ready(self, cell_run: CellRun, launches: Sequence[Callable[[], Any]]) -> Callable[[], Any]:
         """What starts a call on one array after another, all of whose results were written once."""
-        if not session.backend.writes_into:  # else the memory that they go to exists already
-            session.backend.evaluate([launch() for launch in launches])
-        session.backend.synchronize()
-        return dispatched(session.backend, rotating(launches))
+        if not cell_run.backend.writes_into:  # else the memory that they go to exists already
+            cell_run.backend.evaluate([launch() for launch in launches])
+        cell_run.backend.synchronize()
+        return dispatched(cell_run.backend, rotating(launches))
 
-    def point(self, session: Session, arrays: Arrays, below: int) -> dict[str, Any]:
+    def point(self, cell_run: CellRun, arrays: Arrays, below: int) -> dict[str, Any]:
         """One point after the first round: checked against float64 on random data, then timed."""
-        backend, stream = session.backend, arrays.stream
+        backend, stream = cell_run.backend, arrays.stream
         launches = arrays.launches()
-        result_error = checked(arrays.error(launches[0]), session.cell.precision, arrays.what)
-        launch = self.ready(session, launches)
-        wait_s = session.method["bandwidth"]["launch_and_wait_s"][arrays.name]
-        calls = calls_in_row(session, launch, IN_A_ROW * wait_s, arrays.most_calls(below))
+        result_error = checked(arrays.error(launches[0]), cell_run.cell.precision, arrays.what)
+        launch = self.ready(cell_run, launches)
+        wait_s = cell_run.method["bandwidth"]["launch_and_wait_s"][arrays.name]
+        calls = calls_in_row(cell_run, launch, IN_A_ROW * wait_s, arrays.most_calls(below))
         faults, _ = read_faults()
         backend.reset_peak_memory()
         cache = "cold" if arrays.cold else "warm"
         flops = float(stream.flops_per_value * arrays.count)
-        point = session.repeat(arrays.what, launch, calls) | {
+        point = cell_run.repeat(arrays.what, launch, calls) | {
             "params": {"kernel": arrays.name, "working_set_bytes": arrays.size, "cache": cache},
             "flops": flops or None,
             "flops_source": f"{stream.flops_per_value} n" if flops else "none",
             "bytes": arrays.bytes,
             "result_error": result_error,
-            "memory": session.memory(),
+            "memory": cell_run.memory(),
             "calls_per_time": calls,
             "minor_faults": read_faults()[0] - faults,
         }
-        return point | self.bound(session, point)
+        return point | self.bound(cell_run, point)
 
-    def again(self, session: Session, arrays: Arrays, point: dict[str, Any]) -> None:
+    def again(self, cell_run: CellRun, arrays: Arrays, point: dict[str, Any]) -> None:
         """Add the second round to a point, and say where its memory was faulted in for it."""
-        launch, calls = self.ready(session, arrays.launches()), point["calls_per_time"]
+        launch, calls = self.ready(cell_run, arrays.launches()), point["calls_per_time"]
         faults, _ = read_faults()
-        measured = session.repeat(arrays.what, launch, calls)
-        session.timed(calls * sum(measured["times"]["step_s"]))
+        measured = cell_run.repeat(arrays.what, launch, calls)
+        cell_run.timed(calls * sum(measured["times"]["step_s"]))
         measured["minor_faults"] = read_faults()[0] - faults
         rounds = [dict(point), measured]
         # What is faulted in once, in either round, is no call's own.
@@ -258,19 +258,19 @@ class Plugin(OperationWorkload):
             name: kept[-1][name] for name in ("stopped_by", "disturbed", "gpu") if name in kept[-1]
         }
         point |= order(point["times"]["step_s"])
-        point |= self.bound(session, point)
+        point |= self.bound(cell_run, point)
         if anew > FAULTED_ABOVE:
-            session.flag(
+            cell_run.flag(
                 "faulted_anew",
                 f"{arrays.what}: {anew:.1%} of its bytes are pages that were faulted in for it, "
                 "which its time includes",
             )
 
-    def bound(self, session: Session, point: Mapping[str, Any]) -> dict[str, bool]:
+    def bound(self, cell_run: CellRun, point: Mapping[str, Any]) -> dict[str, bool]:
         """Whether a point's call is bound by its launch."""
-        launch_s = session.method["bandwidth"]["launch_s"][point["params"]["kernel"]]
+        launch_s = cell_run.method["bandwidth"]["launch_s"][point["params"]["kernel"]]
         call_s = statistics.median(point["times"]["step_s"])
-        return {"launch_bound": call_s < LAUNCH_BOUND * launch_s}
+        return {"launch_bound": call_s < LAUNCH_BOUND_FACTOR * launch_s}
 
 
 def faulted_share(measured: Mapping[str, Any], calls: int, call_bytes: int) -> float:
@@ -281,27 +281,27 @@ def faulted_share(measured: Mapping[str, Any], calls: int, call_bytes: int) -> f
     return pages * os.sysconf("SC_PAGE_SIZE") / (launches * call_bytes)
 
 
-def looked_s(session: Session, launch: Callable[[], Any], calls: int) -> float:
+def looked_s(cell_run: CellRun, launch: Callable[[], Any], calls: int) -> float:
     """The shortest mean of so many calls in a row, in seconds."""
-    looks_s = [row_s(launch, session.backend, calls) for _ in range(LOOKS)]
-    session.timed(calls * sum(looks_s))
+    looks_s = [row_s(launch, cell_run.backend, calls) for _ in range(SIZE_LOOKS)]
+    cell_run.timed(calls * sum(looks_s))
     return min(looks_s)
 
 
-def calls_in_row(session: Session, launch: Callable[[], Any], least_s: float, most: int) -> int:
+def calls_in_row(cell_run: CellRun, launch: Callable[[], Any], least_s: float, most: int) -> int:
     """How many calls in a row last so long, `most` where they never do."""
     calls = 1
-    while calls < most and (together_s := calls * looked_s(session, launch, calls)) < least_s:
+    while calls < most and (together_s := calls * looked_s(cell_run, launch, calls)) < least_s:
         calls = min(most, max(2 * calls, int(calls * least_s / max(together_s, 1e-9))))
     return calls
 
 
-def grown(session: Session, name: str, stream: Stream, size: int) -> int:
+def grown(cell_run: CellRun, name: str, stream: Stream, size: int) -> int:
     """A working set in bytes, doubled until a call lasts `CALL_S` or no more may be allocated."""
-    limit_bytes = most_bytes(session)
+    limit_bytes = most_bytes(cell_run)
     while 2 * size <= limit_bytes:
-        (launch,) = Arrays(session, name, stream, size, 0).launches()
-        lasts_s = looked_s(session, dispatched(session.backend, launch), 1)
+        (launch,) = Arrays(cell_run, name, stream, size, 0).launches()
+        lasts_s = looked_s(cell_run, dispatched(cell_run.backend, launch), 1)
         if lasts_s >= CALL_S:
             break
         doublings = math.ceil(math.log2(CALL_S / lasts_s)) if lasts_s > 0 else 1
@@ -309,15 +309,15 @@ def grown(session: Session, name: str, stream: Stream, size: int) -> int:
     return size
 
 
-def not_measured(session: Session, what: str) -> bool:
+def not_measured(cell_run: CellRun, what: str) -> bool:
     """Flag arrays that are too large; false."""
-    session.flag("not_measured", f"{what} more than an eighth of the memory")
+    cell_run.flag("not_measured", f"{what} more than an eighth of the memory")
     return False
 
 
-def most_bytes(session: Session) -> float:
+def most_bytes(cell_run: CellRun) -> float:
     """Bytes that a point may allocate."""
-    memory_bytes = session.cell.device_memory_bytes
+    memory_bytes = cell_run.cell.device_memory_bytes
     return MEMORY_SHARE * memory_bytes if memory_bytes else math.inf
 
 
@@ -343,13 +343,13 @@ class Arrays:
     """
 
     def __init__(
-        self, session: Session, name: str, stream: Stream, size: int, round_bytes: int
+        self, cell_run: CellRun, name: str, stream: Stream, size: int, round_bytes: int
     ) -> None:
-        self.session, self.name, self.stream, self.size = session, name, stream, size
+        self.cell_run, self.name, self.stream, self.size = cell_run, name, stream, size
         self.kernel = kernel = KERNELS[name]
         self.cold = round_bytes > 0
         self.what = f"the {'cold' if self.cold else 'warm'} {name} of {size} bytes"
-        width = WIDTH_BYTES[session.cell.precision]
+        width = WIDTH_BYTES[cell_run.cell.precision]
         self.count = max(1, size // (width * kernel.arrays * kernel.multiple)) * kernel.multiple
         self.written = int(self.count * kernel.written)
         self.bytes = width * (kernel.inputs * self.count + self.written)
@@ -357,20 +357,20 @@ class Arrays:
 
     def most_calls(self, below: int) -> int:
         """How many calls may be timed in a row: as many as the queue holds, and the results fit."""
-        backend = self.session.backend
+        backend = self.cell_run.backend
         most = min(MOST_CALLS, backend.queue_depth or MOST_CALLS)
         if backend.writes_into:
             return most
         # Results are new arrays, and a row works on all of them: those of a set that fits the cache
         # fill `NEW_SHARE` of it, unless one alone fills more.
         beyond = self.cold or self.size >= below
-        room = most_bytes(self.session) - self.sets * self.bytes if beyond else NEW_SHARE * below
-        written_bytes = self.written * WIDTH_BYTES[self.session.cell.precision]
+        room = most_bytes(self.cell_run) - self.sets * self.bytes if beyond else NEW_SHARE * below
+        written_bytes = self.written * WIDTH_BYTES[self.cell_run.cell.precision]
         return int(min(most, max(1, room / written_bytes)))
 
     def launches(self) -> list[Launch]:
         """One launcher for each set, on parts of one long random array."""
-        backend, stream = self.session.backend, self.stream
+        backend, stream = self.cell_run.backend, self.stream
         into = self.written if backend.writes_into else 0
         each = into + self.kernel.inputs * self.count
         long = backend.repeated_normal(self.sets * each)
@@ -387,7 +387,7 @@ class Arrays:
 
     def error(self, launch: Launch) -> float:
         """The relative error of a result against float64, over a sample spread over all of it."""
-        backend = self.session.backend
+        backend = self.cell_run.backend
         result = launch()
         backend.evaluate(result)
         step = max(1, self.count // CHECKED_VALUES)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from siliconprof.declarations import Bytes, Parameter, Quantity, Settings
-from siliconprof.session.session import Session
+from siliconprof.session.cell_run import CellRun
 from siliconprof.store.cell import PRECISIONS
 
 NARROW_S = 2.0  # after which an operation's interval is narrow enough, whatever its budget
@@ -126,6 +126,6 @@ class KernelWorkload(Workload):
     def planned_s(self, each_s: float) -> float:
         return self.n_points() * min(each_s, NARROW_S)
 
-    def measure(self, session: Session) -> None:
+    def measure(self, cell_run: CellRun) -> None:
         """Time every point and hand each to `session.add_point`."""
         raise NotImplementedError

@@ -29,7 +29,7 @@ from siliconprof.workloads._training import (
 
 LORA_MODULES = {"torch": ("peft",), "mlx": ("mlx_lm.tuner.lora",)}  # that adapters need
 # Parameter of a cell -> the file of what is known of its model; the config names the model alone.
-FACTS = "model_file"
+MODEL_FILE_KEY = "model_file"
 
 
 class CausalLM(TrainingWorkload):
@@ -69,7 +69,7 @@ class CausalLM(TrainingWorkload):
             UserError: its file is not made yet.
         """
         if self.known is None:
-            path = self.parameters.get(FACTS)
+            path = self.parameters.get(MODEL_FILE_KEY)
             raise UserError(f"{path}: not made yet; `snakemake --cores 1 {path}` makes it")
         return self.known
 
@@ -316,7 +316,7 @@ class Plugin(CausalLM):
 
     def __init__(self, parameters: Mapping[str, Any]) -> None:
         super().__init__(parameters)
-        self.known = model_facts.load(parameters.get(FACTS))
+        self.known = model_facts.load(parameters.get(MODEL_FILE_KEY))
 
     @classmethod
     def model_spec(cls, parameters: Mapping[str, Any]) -> dict[str, Any] | None:

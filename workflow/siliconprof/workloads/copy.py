@@ -12,11 +12,11 @@ from typing import Any
 from siliconprof.backends._streams import DEVICE_TO_HOST, HOST_TO_DEVICE, Transfer
 from siliconprof.backends.base import Unsupported
 from siliconprof.declarations import Bytes, Parameter, several
-from siliconprof.session.session import Session
+from siliconprof.session.cell_run import CellRun
 from siliconprof.workloads._operation import OperationWorkload
 from siliconprof.workloads.base import only_fp32
 
-WIDTH = 4  # bytes of a value
+VALUE_BYTES = 4  # bytes of a value
 VARIANTS = [*product((HOST_TO_DEVICE, DEVICE_TO_HOST), (False, True))]  # direction, pinned
 
 
@@ -33,7 +33,7 @@ class Plugin(OperationWorkload):
     working_set = "transfer_bytes"
     PARAMETERS = {
         "transfer_bytes": several(
-            {"type": "integer", "minimum": WIDTH, "multipleOf": WIDTH},
+            {"type": "integer", "minimum": VALUE_BYTES, "multipleOf": VALUE_BYTES},
             "bytes of one transfer; all are points of one cell",
             default=[2**16, 2**20, 2**24, 2**28],
         ),
@@ -45,36 +45,38 @@ class Plugin(OperationWorkload):
     def n_points(self) -> int:
         return len(self.parameters["transfer_bytes"]) * len(VARIANTS)
 
-    def measure(self, session: Session) -> None:
+    def measure(self, cell_run: CellRun) -> None:
         means: dict[str, str] = {}
         reasons: dict[str, str] = {}  # variant -> why it is not measured
         sizes = sorted(self.parameters["transfer_bytes"])
         for direction, pinned in VARIANTS:
             variant = f"{direction}, {'pinned' if pinned else 'pageable'}"
             for size in sizes:
-                transfer, text = session.backend.transfer(
-                    direction, pinned, size // WIDTH, session.cell.seed
+                transfer, text = cell_run.backend.transfer(
+                    direction, pinned, size // VALUE_BYTES, cell_run.cell.seed
                 )
                 if transfer is None:
                     reasons[variant] = text
                     break
                 means[variant] = text
                 params = {"direction": direction, "pinned": pinned, "transfer_bytes": size}
-                session.add_point(self.point(session, params, transfer))
+                cell_run.add_point(self.point(cell_run, params, transfer))
         if not means:
             raise Unsupported("; ".join(dict.fromkeys(reasons.values())))
-        session.method["copy"] = means
+        cell_run.method["copy"] = means
         for variant, reason in reasons.items():
-            session.flag("not_measured", f"{variant}: {reason}")
+            cell_run.flag("not_measured", f"{variant}: {reason}")
 
-    def point(self, session: Session, params: dict[str, Any], transfer: Transfer) -> dict[str, Any]:
+    def point(
+        self, cell_run: CellRun, params: dict[str, Any], transfer: Transfer
+    ) -> dict[str, Any]:
         """One transfer: compare what arrives with what was sent, then time it."""
         size = params["transfer_bytes"]
         what = f"the {params['direction']} transfer of {size} bytes"
         arrived = transfer.launch()
-        session.backend.evaluate(arrived)
-        session.backend.synchronize()
+        cell_run.backend.evaluate(arrived)
+        cell_run.backend.synchronize()
         if not transfer.arrived(arrived):
             raise ArithmeticError(f"{what} is wrong: what arrives is not what was sent")
         work = {"flops": None, "flops_source": "none", "bytes": size, "result_error": 0.0}
-        return self.timed_point(session, what, params, transfer.launch, work)
+        return self.timed_point(cell_run, what, params, transfer.launch, work)

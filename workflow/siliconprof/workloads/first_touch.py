@@ -16,7 +16,7 @@ from typing import Any
 from siliconprof.declarations import Parameter, Quantity, several
 from siliconprof.hosts import machine
 from siliconprof.probes.page_faults import read_faults
-from siliconprof.session.session import Session
+from siliconprof.session.cell_run import CellRun
 from siliconprof.stats import statistics
 from siliconprof.workloads.base import KernelWorkload, only_fp32
 
@@ -54,9 +54,9 @@ class Plugin(KernelWorkload):
     def n_points(self) -> int:
         return len(self.parameters["pages"])
 
-    def measure(self, session: Session) -> None:
+    def measure(self, cell_run: CellRun) -> None:
         setting = machine.read_text(HUGE_PAGES).strip()
-        session.method["first_touch"] = {
+        cell_run.method["first_touch"] = {
             "times": "step_s: a mapping made, written to twice and given back; first_pass_s and "
             "second_pass_s: one write per page, in every run, warm-up and given-up attempts included",
             "huge_pages": f"transparent huge pages: {setting or 'unknown'}; refused by "
@@ -64,9 +64,9 @@ class Plugin(KernelWorkload):
             "each brings",
         }
         for pages in sorted(self.parameters["pages"]):
-            session.add_point(self.point(session, pages))
+            cell_run.add_point(self.point(cell_run, pages))
 
-    def point(self, session: Session, pages: int) -> dict[str, Any]:
+    def point(self, cell_run: CellRun, pages: int) -> dict[str, Any]:
         """One size of mapping."""
         size, ones = pages * mmap.PAGESIZE, b"\1" * pages
         times: dict[str, list[float]] = {"first_pass_s": [], "second_pass_s": []}
@@ -91,12 +91,12 @@ class Plugin(KernelWorkload):
             faults["first_pass"].append(between - before)
             faults["second_pass"].append(after - between)
 
-        measured = session.repeat(f"the first touch of {pages} pages", touch)
+        measured = cell_run.repeat(f"the first touch of {pages} pages", touch)
         last = len(measured["times"]["step_s"])  # without warm-up and what was given up
         first_s, second_s = (statistics.median(of[-last:]) for of in times.values())
         of_first = statistics.median(faults["first_pass"])
         if abs(of_first - pages) > FAULTS_DIFFER_ABOVE * pages:
-            session.flag(
+            cell_run.flag(
                 "faults_differ",
                 f"{of_first:.0f} faults for {pages} pages: a fault brings in another number of pages",
             )
@@ -109,5 +109,5 @@ class Plugin(KernelWorkload):
             "flops_source": "none",
             "bytes": size,
             "result_error": None,
-            "memory": session.memory(),
+            "memory": cell_run.memory(),
         }

@@ -18,8 +18,8 @@ from siliconprof.declarations import Parameter, Quantity, integer
 from siliconprof.errors import BUSY
 from siliconprof.lifetime import forks_here
 from siliconprof.session import cold_launch
+from siliconprof.session.cell_run import CellRun
 from siliconprof.session.cold_launch import COMPILE_AND_LOAD_S, DISPATCH_COLD_S, EMPTY_COLD_S
-from siliconprof.session.session import Session
 from siliconprof.session.timing import Plan
 from siliconprof.workloads._operation import checked, together
 from siliconprof.workloads.base import KernelWorkload, only_fp32
@@ -31,7 +31,7 @@ CHECKED_VALUES = 64  # of the trivial operator
 ONE_PROCESS, ALL_FORKS = 0.25, 0.75
 # Fresh ones, each with one cold launch; where that may fork, forks of one that has imported.
 PROCESSES = 10
-FORKED = (
+COLD_METHOD = (
     "one process imports the framework; each of its forks in turn opens the device and launches"
 )
 BEFORE = (cold_launch.IMPORT_S, cold_launch.CONTEXT_S, cold_launch.OTHER_KERNEL_S)
@@ -72,41 +72,41 @@ class Plugin(KernelWorkload):
         "bursts": integer(200, "bursts measured for enqueue and amortised time, each", minimum=10),
     }
 
-    def measure(self, session: Session) -> None:
-        backend, seed = session.backend, session.cell.seed
-        seconds, failed = self.cold(session)
+    def measure(self, cell_run: CellRun) -> None:
+        backend, seed = cell_run.backend, cell_run.cell.seed
+        seconds, failed = self.cold(cell_run)
         values, same = (backend.normal((CHECKED_VALUES,), seed) for _ in range(2))
         error = backend.relative_error(backend.add_one(values), lambda x: x + 1, same)
         value = backend.normal((1,), seed)
         note = "a + 1 on one element"
-        point = self.point(session, DISPATCH, note, lambda: backend.add_one(value))
-        point["result_error"] = checked(error, session.cell.precision, "a + 1")
-        session.add_point(self.with_cold(point, seconds, failed))
+        point = self.point(cell_run, DISPATCH, note, lambda: backend.add_one(value))
+        point["result_error"] = checked(error, cell_run.cell.precision, "a + 1")
+        cell_run.add_point(self.with_cold(point, seconds, failed))
         kernel, note = backend.empty_kernel()
         if kernel is None:
-            session.flag("no_empty_kernel", note)
+            cell_run.flag("no_empty_kernel", note)
             return
         try:
-            point = self.point(session, EMPTY_KERNEL, note, kernel)
+            point = self.point(cell_run, EMPTY_KERNEL, note, kernel)
         except Exception as error:  # made by private or young interfaces: keep the dispatch
-            session.flag("no_empty_kernel", f"its launch failed: {error}")
+            cell_run.flag("no_empty_kernel", f"its launch failed: {error}")
             return
-        session.add_point(self.with_cold(point, seconds, failed, backend.compiles_at_launch))
+        cell_run.add_point(self.with_cold(point, seconds, failed, backend.compiles_at_launch))
 
-    def cold(self, session: Session) -> tuple[dict[str, list[float]], list[str]]:
+    def cold(self, cell_run: CellRun) -> tuple[dict[str, list[float]], list[str]]:
         """(seconds by name, one entry per fresh process; a reason for each that failed)."""
-        cell = session.cell
-        stepping = session.stepping("fresh process")
+        cell = cell_run.cell
+        stepping = cell_run.stepping("fresh process")
         all_s: dict[str, list[float]] = {}
         failed: list[str] = []
-        may_fork = forks_here() and session.backend.may_fork(cell.device_kind)
+        may_fork = forks_here() and cell_run.backend.may_fork(cell.device_kind)
         forks, done = PROCESSES if may_fork else 0, 0
         while done < PROCESSES:
             stepping("start", done + 1)
             share = ALL_FORKS if forks else ONE_PROCESS
             launches = cold_launch.fresh(cell, share * Plan.of(cell.timing).time_limit_s, forks)
             if len(launches) > 1:
-                session.method["cold_launch"] = FORKED
+                cell_run.method["cold_launch"] = COLD_METHOD
             forks = 0  # where none could be forked, the next process could fork none either
             for timings, reason in launches:
                 done += 1
@@ -114,11 +114,11 @@ class Plugin(KernelWorkload):
                     all_s.setdefault(name, []).append(seconds)
                 if reason:
                     failed.append(f"process {done}: {reason}")
-        session.timed(sum(map(sum, all_s.values())))
+        cell_run.timed(sum(map(sum, all_s.values())))
         if any(BUSY in reason for reason in failed):
             failed = [HELD_BY_CELL]
         if failed:
-            session.flag("fresh_process_failed", "; ".join(failed))
+            cell_run.flag("fresh_process_failed", "; ".join(failed))
         return all_s, failed
 
     def with_cold(
@@ -143,18 +143,18 @@ class Plugin(KernelWorkload):
         return point | {"times": point["times"] | times, "cold": cold}
 
     def point(
-        self, session: Session, what: str, note: str, launch: Callable[[], Any]
+        self, cell_run: CellRun, what: str, note: str, launch: Callable[[], Any]
     ) -> dict[str, Any]:
         """The numbers of one launcher that this process can measure."""
-        backend, burst = session.backend, self.parameters["burst"]
-        measured = session.repeat(f"{what} and wait", launch)
+        backend, burst = cell_run.backend, self.parameters["burst"]
+        measured = cell_run.repeat(f"{what} and wait", launch)
         times = {
             "launch_and_wait_s" if name == "step_s" else name: values
             for name, values in measured.pop("times").items()
         }
         depth = backend.queue_depth
         below_depth = burst if depth is None else min(burst, depth)
-        stepping = session.stepping(f"{what} burst")
+        stepping = cell_run.stepping(f"{what} burst")
 
         def bursts() -> dict[str, Any]:
             series: dict[str, Any] = {"enqueue_s": [], "amortised_s": []}
@@ -172,7 +172,7 @@ class Plugin(KernelWorkload):
                 series["amortised_s"].append((time.perf_counter() - start) / burst)
             return series
 
-        more = session.undisturbed(bursts)
+        more = cell_run.undisturbed(bursts)
         times |= {name: more.pop(name) for name in ("enqueue_s", "amortised_s")}
         return together(measured, more) | {
             "params": {"launch": what, "note": note, "burst": burst},
@@ -180,5 +180,5 @@ class Plugin(KernelWorkload):
             "times": times,
             "flops": None,
             "bytes": None,
-            "memory": session.memory(),
+            "memory": cell_run.memory(),
         }

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from siliconprof.declarations import Bytes, Settings, number
-from siliconprof.session.session import Session
+from siliconprof.session.cell_run import CellRun
 from siliconprof.session.timing import Plan
 from siliconprof.stats import statistics
 from siliconprof.workloads._operation import (
@@ -37,11 +37,11 @@ SETTLED = "no neighbour of the best shape was faster by 2 %"
 class Search:
     """The search for the fastest shape; every shape measured is a point of the session."""
 
-    def __init__(self, workload: Plugin, session: Session) -> None:
-        parameters, memory_bytes = workload.parameters, session.cell.device_memory_bytes
-        self.workload, self.session = workload, session
-        self.plan = Plan.of(session.cell.timing)
-        self.width = WIDTH_BYTES[session.cell.precision]
+    def __init__(self, workload: Plugin, cell_run: CellRun) -> None:
+        parameters, memory_bytes = workload.parameters, cell_run.cell.device_memory_bytes
+        self.workload, self.cell_run = workload, cell_run
+        self.plan = Plan.of(cell_run.cell.timing)
+        self.width = WIDTH_BYTES[cell_run.cell.precision]
         self.budget_s = parameters["search_budget_s"]
         self.limit_bytes = UNKNOWN_MEMORY_BYTES
         if memory_bytes:
@@ -86,13 +86,13 @@ class Search:
         if self.rates and time.perf_counter() + self._cost_s(shape) > self.ends:
             self.refused.add("budget")
             return False
-        began, timed_before_s = time.perf_counter(), self.session.timed_s
-        point = self.workload.point(self.session, shape)
-        self.session.add_point(point)
+        began, timed_before_s = time.perf_counter(), self.cell_run.timed_s
+        point = self.workload.point(self.cell_run, shape)
+        self.cell_run.add_point(point)
         spent_s = time.perf_counter() - began - len(point["attempts"]) * self.plan.cool_down_s
         series = (point["times"], *point["attempts"])
         warm_up_s = sum(sum(times.get("warmup_step_s", ())) for times in series)
-        self.last, self.timed_s = shape, self.session.timed_s - timed_before_s + warm_up_s
+        self.last, self.timed_s = shape, self.cell_run.timed_s - timed_before_s + warm_up_s
         self.set_up_s = spent_s - self.timed_s
         self.rates[shape] = point["flops"] / statistics.median(point["times"]["step_s"])
         if not point["disturbed"]:
@@ -184,15 +184,15 @@ class Plugin(ProductWorkload):
     def planned_s(self, each_s: float) -> float:
         return super().planned_s(each_s) + self.parameters["search_budget_s"]
 
-    def measure(self, session: Session) -> None:
+    def measure(self, cell_run: CellRun) -> None:
         for shape in self.parameters["shapes"]:
-            session.add_point(self.point(session, shape))
+            cell_run.add_point(self.point(cell_run, shape))
         if self.parameters["search_budget_s"]:
-            session.method["search"] = Search(self, session).run()
+            cell_run.method["search"] = Search(self, cell_run).run()
 
-    def point(self, session: Session, shape: Sequence[int]) -> dict[str, Any]:
+    def point(self, cell_run: CellRun, shape: Sequence[int]) -> dict[str, Any]:
         """One shape: checked against float64 on random data, then timed."""
-        backend, cell = session.backend, session.cell
+        backend, cell = cell_run.backend, cell_run.cell
         batch, m, k, n = shape
         what = f"the product {batch}x{m}x{k}x{n}"
         a = backend.normal((batch, m, k), cell.seed)
@@ -200,7 +200,7 @@ class Plugin(ProductWorkload):
         product = backend.matmul(a, b)
         errors = [product_error(backend, product, a, b, first) for first in (True, False)]
         return self.timed_point(
-            session,
+            cell_run,
             what,
             {"batch": batch, "m": m, "k": k, "n": n},
             lambda: backend.matmul(a, b),

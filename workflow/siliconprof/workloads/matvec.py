@@ -13,10 +13,10 @@ from typing import Any
 
 from siliconprof.declarations import Bytes
 from siliconprof.hosts import caches
-from siliconprof.session.session import Session
+from siliconprof.session.cell_run import CellRun
 from siliconprof.workloads._operation import (
     BURST_PARAMETERS,
-    CACHE,
+    CACHE_PARAMETER,
     PRODUCT_POINT,
     WIDTH_BYTES,
     ProductWorkload,
@@ -33,7 +33,7 @@ CHECKED_VALUES = 2**24  # of the matrix: its float64 copy takes eight times as m
 class Plugin(ProductWorkload):
     """matvec"""
 
-    POINT = {**PRODUCT_POINT, "cache": CACHE}
+    POINT = {**PRODUCT_POINT, "cache": CACHE_PARAMETER}
     PARAMETERS = {
         "shapes": shapes_parameter(
             2, 3, "matrices as [m, k] or [batch, m, k]; all are points of one cell"
@@ -56,23 +56,23 @@ class Plugin(ProductWorkload):
     def n_points(self) -> int:
         return super().n_points() * len(self.parameters["caches"])
 
-    def measure(self, session: Session) -> None:
+    def measure(self, cell_run: CellRun) -> None:
         for shape in self.parameters["shapes"]:
             for cache in self.parameters["caches"]:
-                if point := self.point(session, batched(shape), cache):
-                    session.add_point(point)
+                if point := self.point(cell_run, batched(shape), cache):
+                    cell_run.add_point(point)
 
     def point(
-        self, session: Session, shape: tuple[int, int, int], cache: str
+        self, cell_run: CellRun, shape: tuple[int, int, int], cache: str
     ) -> dict[str, Any] | None:
         """One shape, checked, then timed; None, and a flag, where cold ones are too many."""
-        backend, cell = session.backend, session.cell
+        backend, cell = cell_run.backend, cell_run.cell
         batch, m, k = shape
         what = f"the {cache} matrix-vector product {batch}x{m}x{k}"
         width = WIDTH_BYTES[cell.precision]
         rotation = rotation_of(backend, width * batch * m * k) if cache == "cold" else None
         if rotation and rotation["buffers"] > MOST_COPIES:
-            session.flag("not_measured", f"{what} would go round {rotation['buffers']} matrices")
+            cell_run.flag("not_measured", f"{what} would go round {rotation['buffers']} matrices")
             return None
         one = batch == 1
         a = backend.normal((m, k) if one else (batch, m, k), cell.seed)
@@ -86,7 +86,7 @@ class Plugin(ProductWorkload):
         copies = rotation["buffers"] - 1 if rotation else 0
         matrices = [a, *(backend.copied(a) for _ in range(copies))]
         point = self.timed_point(
-            session,
+            cell_run,
             what,
             {"batch": batch, "m": m, "k": k, "n": 1, "cache": cache},
             rotating([partial(backend.matmul, matrix, x) for matrix in matrices]),

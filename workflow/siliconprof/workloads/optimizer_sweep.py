@@ -14,9 +14,9 @@ from typing import Any
 
 from siliconprof.declarations import Bytes, Settings, integer, several
 from siliconprof.session import memory_limit, operators, sweep
-from siliconprof.session.session import Session
+from siliconprof.session.cell_run import CellRun
 from siliconprof.session.timing import PhaseClock
-from siliconprof.session.trained import Trained
+from siliconprof.session.weight_watch import WeightWatch
 from siliconprof.stats import training_course
 from siliconprof.store.cell import canonical_json
 from siliconprof.workloads import transformer_lm
@@ -89,13 +89,13 @@ class Plugin(transformer_lm.Sweep):
     def imports(self, framework: str) -> list[tuple[str, Callable[[], Any]]]:
         return self.model({}).imports(framework)
 
-    def measure(self, session: Session) -> None:
+    def measure(self, cell_run: CellRun) -> None:
         for settings in self.settings():
             workload = self.model(settings)
             facts = {"params": self.params(workload)}
             steps = self.parameters["steps"]
-            sweep.point(session, name(workload), facts, partial(train, session, workload, steps))
-        session.method |= {
+            sweep.point(cell_run, name(workload), facts, partial(train, cell_run, workload, steps))
+        cell_run.method |= {
             "split": "not split: every step is timed whole",
             "sweep": "each setting from the same weights over the same batches; a training whose "
             "loss is not finite any more ends there; nothing is evaluated on held-out data",
@@ -114,18 +114,18 @@ def name(workload: transformer_lm.Plugin) -> str:
     return " ".join(f"{key}={canonical_json(workload.parameters[key])}" for key in SWEPT)
 
 
-def train(session: Session, workload: transformer_lm.Plugin, steps: int) -> dict[str, Any]:
+def train(cell_run: CellRun, workload: transformer_lm.Plugin, steps: int) -> dict[str, Any]:
     """One training from its first step to its last, or to where its loss is no longer finite."""
-    backend, seed = session.backend, session.cell.seed
+    backend, seed = cell_run.backend, cell_run.cell.seed
     stepper = backend.stepper(workload, seed)
-    batches = workload.batches(session.data, seed)
+    batches = workload.batches(cell_run.data, seed)
     backend.reset_peak_memory()
     clock, what = PhaseClock(backend), name(workload)
     times: list[float] = []
     curve: dict[str, list[Any]] = {"loss": [], "gradient_norm": [], "learning_rate": []}
-    trained = Trained(session, workload, stepper.weights)
+    trained = WeightWatch(cell_run, workload, stepper.weights)
     for step in range(steps):
-        session.progress(what, step)
+        cell_run.progress(what, step)
         watches = trained.due
         if watches:
             trained.before()
@@ -140,20 +140,20 @@ def train(session: Session, workload: transformer_lm.Plugin, steps: int) -> dict
         curve["learning_rate"].append(workload.learning_rate_at(step))
         if not math.isfinite(curve["loss"][-1]):
             break
-    session.evidence |= stepper.dtypes(next(batches))
+    cell_run.evidence |= stepper.dtypes(next(batches))
 
     def again() -> Any:
         return stepper.step(next(batches), clock)
 
     flops, source = workload.flops_per_step()
-    memory = session.memory()
-    watched = operators.of_step(session, again, clock)
+    memory = cell_run.memory()
+    watched = operators.watch_step(cell_run, again, clock)
     return {
         "times": {"whole_step_s": times},
         "flops": flops,
         "flops_source": source,
         "bytes": None,
-        "memory": memory | memory_limit.held(session, again, stepper.standing()),
+        "memory": memory | memory_limit.peak_of_step(cell_run, again, stepper.standing()),
         "curve": curve,
         **trained.facts(),
         "outcome": training_course.outcome(curve["loss"]),

@@ -17,16 +17,16 @@ from siliconprof.declarations import Quantity, Settings, integer, number, severa
 from siliconprof.errors import in_one_line
 from siliconprof.memory import footprint, memory_model
 from siliconprof.session import sweep
-from siliconprof.session.session import Session
+from siliconprof.session.cell_run import CellRun
 from siliconprof.session.timing import PhaseClock
-from siliconprof.session.trained import Trained
+from siliconprof.session.weight_watch import WeightWatch
 from siliconprof.workloads import transformer_lm
 from siliconprof.workloads._operation import together
 from siliconprof.workloads._training import TRAINING_PARAMETERS, Batch
 
 SHAPE = transformer_lm.SHAPE_PARAMETERS
 SWEPT = ("n_layer", "n_embd", "n_head", "d_ff", "seq_len", "batch_size")  # n_embd before n_head
-MODEL = (
+MODEL_KEYS = (
     "gradient_checkpointing",
     "learning_rate",
     "weight_decay",
@@ -73,7 +73,7 @@ class Plugin(transformer_lm.Sweep):
             "least seconds that blocked_autorange spends; the default is its own",
             exclusiveMinimum=0,
         ),
-        **{name: transformer_lm.Plugin.PARAMETERS[name] for name in MODEL},
+        **{name: transformer_lm.Plugin.PARAMETERS[name] for name in MODEL_KEYS},
         "memory_budget_gib": {
             **TRAINING_PARAMETERS["memory_budget_gib"],
             "description": "predicted device memory that a point may need, GiB; the measurement "
@@ -105,7 +105,7 @@ class Plugin(transformer_lm.Sweep):
 
     def models(self) -> list[transformer_lm.Plugin]:
         """The model of each point, the cheapest first; equal ones once."""
-        common = {name: self.parameters[name] for name in (*MODEL, "vocab_size")}
+        common = {name: self.parameters[name] for name in (*MODEL_KEYS, "vocab_size")}
         models = [transformer_lm.Plugin(common | setting) for setting in self.settings()[0]]
         models.sort(key=lambda model: model.flops_per_step()[0])
         return list({name_of(model): model for model in models}.values())
@@ -119,9 +119,9 @@ class Plugin(transformer_lm.Sweep):
     def imports(self, framework: str) -> list[tuple[str, Callable[[], Any]]]:
         return self.models()[0].imports(framework)
 
-    def measure(self, session: Session) -> None:
+    def measure(self, cell_run: CellRun) -> None:
         models, skipped = self.models(), self.settings()[1]
-        session.method["grid"] = {
+        cell_run.method["grid"] = {
             "points": len(models),
             "skipped": skipped,
             "skipped_because": "n_embd is no multiple of 2 n_head",
@@ -129,9 +129,9 @@ class Plugin(transformer_lm.Sweep):
             "order": "by operations per step, the fewest first",
             "blocked_autorange": BLOCKED_AUTORANGE,
         }
-        session.evidence |= self.evidence(session, models[0])
-        sweep.free(session)
-        cell, capacity = session.cell, memory_model.capacity_of(session.cell)
+        cell_run.evidence |= self.evidence(cell_run, models[0])
+        sweep.free(cell_run)
+        cell, capacity = cell_run.cell, memory_model.capacity_of(cell_run.cell)
         for place, model in enumerate(models, 1):
             flops, source = model.flops_per_step()
             parts = model.memory_bytes(cell.precision, cell.backend, cell.device_capability)
@@ -143,28 +143,28 @@ class Plugin(transformer_lm.Sweep):
                 "memory": {"predicted_bytes": need, "predicted_parts_bytes": parts},
             }
             force = self.parameters["force"]
-            question = memory_model.Question("fits", need, *capacity, force=force)
-            reason = memory_model.decide(question).reason or sweep.overrun(session, len(models))
+            question = memory_model.ScenarioInputs("fits", need, *capacity, force=force)
+            reason = memory_model.decide(question).reason or sweep.overrun(cell_run, len(models))
             if reason:
-                sweep.skip(session, facts, reason)
+                sweep.skip(cell_run, facts, reason)
                 continue
             what = f"point {place} of {len(models)}"
-            measured = partial(self.point, session, model, facts["memory"], what)
-            sweep.point(session, name_of(model), facts, measured)
+            measured = partial(self.point, cell_run, model, facts["memory"], what)
+            sweep.point(cell_run, name_of(model), facts, measured)
 
-    def evidence(self, session: Session, model: transformer_lm.Plugin) -> dict[str, Any]:
+    def evidence(self, cell_run: CellRun, model: transformer_lm.Plugin) -> dict[str, Any]:
         """The dtypes that the smallest model of the grid trains in; empty where even that fails."""
         try:
-            stepper = session.backend.stepper(model, session.cell.seed)
-            return dict(stepper.dtypes(drawn(model, session.cell.seed)))
+            stepper = cell_run.backend.stepper(model, cell_run.cell.seed)
+            return dict(stepper.dtypes(drawn(model, cell_run.cell.seed)))
         except Exception:  # its point has the reason
             return {}
 
     def point(
-        self, session: Session, model: transformer_lm.Plugin, memory: Mapping[str, Any], what: str
+        self, cell_run: CellRun, model: transformer_lm.Plugin, memory: Mapping[str, Any], what: str
     ) -> dict[str, Any]:
         """One model: trained for as many steps as both ways of timing take."""
-        backend, seed = session.backend, session.cell.seed
+        backend, seed = cell_run.backend, cell_run.cell.seed
         backend.reset_peak_memory()
         stepper = backend.stepper(model, seed)
         batch = drawn(model, seed)
@@ -174,17 +174,17 @@ class Plugin(transformer_lm.Sweep):
         def iteration() -> None:
             stepper.step(batch, clock)
 
-        measured = session.repeat(what, iteration)
-        trained = Trained(session, model, stepper.weights)
+        measured = cell_run.repeat(what, iteration)
+        trained = WeightWatch(cell_run, model, stepper.weights)
         while trained.due:
             trained.before()
             iteration()
             trained.after()
-        session.progress(f"{what}: blocked_autorange", 0, always=True)
+        cell_run.progress(f"{what}: blocked_autorange", 0, always=True)
         autorange: dict[str, Any] = {"blocked_autorange": {"reason": "the step took too long"}}
         if measured["stopped_by"] != "overrun":
             least_s = self.parameters["min_run_time_s"]
-            autorange = session.undisturbed(
+            autorange = cell_run.undisturbed(
                 lambda: {"blocked_autorange": backend.blocked_autorange(iteration, least_s)}
             )
         device_bytes = backend.memory_bytes()

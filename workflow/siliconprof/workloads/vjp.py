@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from siliconprof.declarations import Bytes, Parameter
-from siliconprof.session.session import Session
+from siliconprof.session.cell_run import CellRun
 from siliconprof.workloads._operation import (
     BURST_PARAMETERS,
     PRODUCT_POINT,
@@ -50,14 +50,14 @@ class Plugin(ProductWorkload):
     def n_points(self) -> int:
         return super().n_points() * len(PASSES)
 
-    def measure(self, session: Session) -> None:
+    def measure(self, cell_run: CellRun) -> None:
         for shape in self.parameters["shapes"]:
             for forward in PASSES:
-                session.add_point(self.point(session, shape, forward))
+                cell_run.add_point(self.point(cell_run, shape, forward))
 
-    def point(self, session: Session, shape: list[int], forward: str) -> dict[str, Any]:
+    def point(self, cell_run: CellRun, shape: list[int], forward: str) -> dict[str, Any]:
         """One shape: its results checked against float64 on random data, then timed."""
-        backend, cell = session.backend, session.cell
+        backend, cell = cell_run.backend, cell_run.cell
         batch, m, k, n = shape
         what = f"the vjp {batch}x{m}x{k}x{n} {forward} its forward pass"
         a = backend.normal((batch, m, k), cell.seed)
@@ -72,7 +72,7 @@ class Plugin(ProductWorkload):
         ]
         errors = [product_error(backend, *check, first=False) for check in checks]
         return self.timed_point(
-            session,
+            cell_run,
             what,
             {"batch": batch, "m": m, "k": k, "n": n, "forward": forward},
             launch,

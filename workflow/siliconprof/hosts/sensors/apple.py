@@ -22,7 +22,7 @@ from siliconprof.hosts import machine
 from siliconprof.hosts.machine import Unreadable
 from siliconprof.hosts.sensors.base import EnergySensor, Gpu, Hardware, Readings, Source
 
-LIBRARY = "/usr/lib/libSystem.B.dylib"
+SYSTEM_LIBRARY = "/usr/lib/libSystem.B.dylib"
 PRESSURE_NAME = b"com.apple.system.thermalpressurelevel"
 PRESSURES = ("nominal", "moderate", "heavy", "trapping", "sleeping")  # 0 to 4 on macOS
 HOST_VM_INFO64 = 4  # mach/host_info.h
@@ -149,7 +149,7 @@ def one_die() -> bool:
 
 def _library() -> ctypes.CDLL:
     try:
-        return ctypes.CDLL(LIBRARY)
+        return ctypes.CDLL(SYSTEM_LIBRARY)
     except OSError as error:
         raise Unreadable(f"macOS: {error}") from None
 

@@ -39,8 +39,8 @@ THROTTLING = {
     0x040: "hardware thermal slowdown",
     0x080: "hardware power brake",
 }
-OTHERS = {0x200: "board limit", 0x400: "reliability"}
-LIMITS = POWER_CAPS | THROTTLING | OTHERS
+OTHER_THROTTLES = {0x200: "board limit", 0x400: "reliability"}
+LIMITS = POWER_CAPS | THROTTLING | OTHER_THROTTLES
 
 POWER_INSTANT = 186  # NVML_FI_DEV_POWER_INSTANT of nvml.h, milliwatts; older bindings lack its name
 

@@ -13,7 +13,7 @@ from siliconprof.hosts.machine import Unreadable
 from siliconprof.hosts.sensors.base import EnergySensor, Source
 
 POWERCAP = Path("/sys/class/powercap")
-PACKAGE = Source(
+PACKAGE_SOURCE = Source(
     "rapl-package",
     "cpu-package",
     "counter",
@@ -25,7 +25,7 @@ ALLOW = "sudo chmod a+r /sys/class/powercap/intel-rapl:*/energy_uj, until the ne
 def energy() -> EnergySensor:
     """This host's CPU packages, or why they cannot be read."""
     sensor, why = machine.reading(_packages)
-    return sensor or EnergySensor(PACKAGE.without(f"RAPL: {why}"))
+    return sensor or EnergySensor(PACKAGE_SOURCE.without(f"RAPL: {why}"))
 
 
 def _packages() -> RaplEnergy:
@@ -49,7 +49,7 @@ class RaplEnergy(EnergySensor):
     """The sum of all packages' counters since this object was made, each continued where it wraps."""
 
     def __init__(self, zones: list[Path]) -> None:
-        super().__init__(PACKAGE)
+        super().__init__(PACKAGE_SOURCE)
         self.ranges_uj = {zone: _microjoules(zone, "max_energy_range_uj") for zone in zones}
         self.last_uj = {zone: _microjoules(zone, "energy_uj") for zone in zones}
         self.total_uj = 0
@@ -61,7 +61,7 @@ class RaplEnergy(EnergySensor):
             spent_uj = now_uj - self.last_uj[zone]
             self.total_uj += spent_uj if spent_uj >= 0 else spent_uj + range_uj
             self.last_uj[zone] = now_uj
-        return {PACKAGE.name: self.total_uj / 1e6}
+        return {PACKAGE_SOURCE.name: self.total_uj / 1e6}
 
 
 def _microjoules(zone: Path, name: str) -> int:

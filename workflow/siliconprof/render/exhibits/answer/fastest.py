@@ -2,17 +2,17 @@
 
 import pandas as pd
 
-from siliconprof import words
+from siliconprof import formatting
 from siliconprof.analyse import answer, findings
 from siliconprof.analyse.attribution import (
     CAUSE,
-    DISTURBED,
+    DISTURBED_GAP,
     GAP,
-    LEFT,
-    NOT_TIMED,
+    NOT_TAKEN_APART,
     PHASE,
-    PHASES,
     REST,
+    SPLIT_PHASES,
+    UNEXPLAINED_PART,
 )
 from siliconprof.analyse.frames import CELL, Frames
 from siliconprof.analyse.operator_rows import PARTS
@@ -47,8 +47,8 @@ def fastest(frames: Frames) -> pd.DataFrame:
     frame["same_times_n"] = fewest.where(frame["same_times"].notna())
     missing = pd.Series("nothing elsewhere was measured in this precision", frame.index)
     is_untold = frame["cause"].isna() & frame["rival_times_low"].gt(1)
-    rival = frame["rival_remark"].astype("str").str.contains(DISTURBED).eq(True)
-    untold = (frame["disturbed"] | rival).map({True: DISTURBED, False: NOT_TIMED})
+    rival = frame["rival_remark"].astype("str").str.contains(DISTURBED_GAP).eq(True)
+    untold = (frame["disturbed"] | rival).map({True: DISTURBED_GAP, False: NOT_TAKEN_APART})
     return frame.assign(
         amount=label[1],
         against=frame["comparison"].replace("", pd.NA),
@@ -59,7 +59,7 @@ def fastest(frames: Frames) -> pd.DataFrame:
     )
 
 
-SAME = ["module", "n_parameters", "batch_size"]
+SAME_TRAINING = ["module", "n_parameters", "batch_size"]
 
 
 @exhibit(
@@ -93,7 +93,7 @@ def all_devices(frames: Frames) -> pd.DataFrame:
 def _printed(frames: Frames, frame: pd.DataFrame) -> pd.DataFrame:
     """What Table 4 prints of the same model and batch: by no trainer, in fp32, of all parameters."""
     alike = frame[frame["trainer"].eq("plain") & frame["precision"].eq("fp32")]
-    alike = alike[alike["apart"] == ""].drop_duplicates(SAME)
+    alike = alike[alike["apart"] == ""].drop_duplicates(SAME_TRAINING)
     counts = frames.table("models").rename(columns={"model": "module"})
     table = frames.published("table4_pass_time")
     table[["module", "size"]] = table["workload"].str.lower().str.split("-", n=1, expand=True)
@@ -102,7 +102,7 @@ def _printed(frames: Frames, frame: pd.DataFrame) -> pd.DataFrame:
         batch_size=table["batch_size"].astype(float),
     )
     table = table.merge(counts[["module", "size", "n_parameters"]], on=["module", "size"])
-    table = table.merge(alike[[*SAME, "training", "samples_per_step"]], on=SAME)
+    table = table.merge(alike[[*SAME_TRAINING, "training", "samples_per_step"]], on=SAME_TRAINING)
     return pd.DataFrame(
         {
             "training": table["training"],
@@ -124,8 +124,11 @@ sentences = exhibit(
 
 
 MOST_PAIRS = 4
-BAR_OF = {PHASE: "by phase", CAUSE: "by cause", LEFT: "by cause"}
-NAMES = {part: words.PART_WORDS.get(part, part) for part in (*PHASES, REST, *PARTS, LEFT)}
+BAR_OF = {PHASE: "by phase", CAUSE: "by cause", UNEXPLAINED_PART: "by cause"}
+PART_NAMES = {
+    part: formatting.PART_WORDS.get(part, part)
+    for part in (*SPLIT_PHASES, REST, *PARTS, UNEXPLAINED_PART)
+}
 
 
 @exhibit(
@@ -133,9 +136,9 @@ NAMES = {part: words.PART_WORDS.get(part, part) for part in (*PHASES, REST, *PAR
     figure=StackedBars(
         panel="title",
         row="bar",
-        parts=NAMES,
+        parts=PART_NAMES,
         x="ms a step that the slower setup takes longer",
-        by_backend=(*PHASES, REST),
+        by_backend=(*SPLIT_PHASES, REST),
         dot=("gap", "the whole gap"),
     ),
     needs="It needs two trainings of equal work on different backends, devices or precisions.",
@@ -174,8 +177,8 @@ def why(frames: Frames) -> pd.DataFrame:
 
 
 BESIDES = ["data", "trace", "other"]  # timed parts of a step that are in the rest
-ENDS = [f"{answer.STEP}{end}" for end in ("", "_low", "_high")]
-SHOWN = [*CELL, "order", "setup", "place", "disturbed", *ENDS]
+STEP_COLUMNS = [f"{answer.STEP}{end}" for end in ("", "_low", "_high")]
+SHOWN_COLUMNS = [*CELL, "order", "setup", "place", "disturbed", *STEP_COLUMNS]
 
 
 @exhibit(
@@ -184,9 +187,9 @@ SHOWN = [*CELL, "order", "setup", "place", "disturbed", *ENDS]
         panel="title",
         group="kind",
         row="setup",
-        parts=NAMES,
+        parts=PART_NAMES,
         x="ms a step",
-        by_backend=(*PHASES, REST),
+        by_backend=(*SPLIT_PHASES, REST),
         dot=(answer.STEP, "whole step"),
         shares="% of the step",
     ),
@@ -198,8 +201,8 @@ def step(frames: Frames) -> pd.DataFrame:
     frame = frame[frame["forward_ms"].notna() | frame["order"].isin(parts["order"])]
     frame = frame[frame["family_order"] == frame["family_order"].max()]
     frame = frame[frame["apart"] == frame["apart"].min()]  # the plain training, where there is one
-    named = frame[SHOWN].assign(title=frame["work_label"] + ", " + frame["place"])
-    phases = frame[[f"{name}_ms" for name in PHASES]].set_axis(PHASES, axis=1)
+    named = frame[SHOWN_COLUMNS].assign(title=frame["work_label"] + ", " + frame["place"])
+    phases = frame[[f"{name}_ms" for name in SPLIT_PHASES]].set_axis(SPLIT_PHASES, axis=1)
     phases[REST] = frame.reindex(columns=[f"{name}_ms" for name in BESIDES]).sum(axis=1)
     phases = named.join(phases.dropna(), how="inner").assign(kind="phases")
     operators = parts.assign(ms=1e3 * parts["seconds"])

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from siliconprof import __version__, words
+from siliconprof import __version__, formatting
 from siliconprof.analyse import step_work, throughputs
 from siliconprof.analyse.frames import (
     CELL,
@@ -13,25 +13,25 @@ from siliconprof.analyse.frames import (
     POINT,
     PRECISIONS,
     Frames,
-    by_phases,
     holds,
     rank,
     records,
+    timed_by_phase,
 )
 from siliconprof.analyse.scaling import AMORTISED
 from siliconprof.hosts.registry import PEAK_OF_PRECISION
 from siliconprof.render import summary
 from siliconprof.render.axes import text
 from siliconprof.render.drawers import Scatter
-from siliconprof.render.exhibit import PLACE, Num, Text, exhibit
+from siliconprof.render.exhibit import PLACE_TEXTS, Num, Text, exhibit
 
-QUANTITIES = {
+CEILING_WORDS = {
     "matmul": "product",
     "memory_bandwidth": "memory",
     "cache_bandwidth": "cache",
     AMORTISED: "launch",
 }
-COLUMNS = {  # of ceilings.csv -> what ends a column of the table
+CEILING_COLUMNS = {  # of ceilings.csv -> what ends a column of the table
     **{"value": "", "value_low": "_low", "value_high": "_high", "n": "_n", "how": "_how"},
     **{"datasheet_value": "_sheet", "share": "_share", "datasheet_source": "_source"},
     **{"datasheet_reason": "_sheet_why", "workload": "_workload"},
@@ -43,7 +43,7 @@ GIGA = 1e9
 @exhibit(
     "limits",
     table=(
-        *PLACE,
+        *PLACE_TEXTS,
         Num("product", "Fastest matmul", "GFLOP/s", scale=GIGA, below="product_how"),
         Num("product_sheet", "Data sheet", "GFLOP/s", scale=GIGA, published=True, folds=True),
         Num("product_share", "Share of peak matmul", percent=True, folds=True),
@@ -58,24 +58,24 @@ GIGA = 1e9
 def limits(frames: Frames) -> pd.DataFrame:
     """What the hardware does at most: products, bandwidth and launches measured here, and the data sheet."""
     lines, cells = frames.table("ceilings"), frames.cells
-    lines = lines[lines["quantity"].isin(QUANTITIES)]
+    lines = lines[lines["quantity"].isin(CEILING_WORDS)]
     disturbed = lines["record"].isin(cells.loc[cells["disturbed"], "record"])
     lines = lines.assign(
-        column=lines["quantity"].map(QUANTITIES),
+        column=lines["quantity"].map(CEILING_WORDS),
         how=lines["how"].mask(disturbed, lines["how"] + ", disturbed"),
     )
     by = [*BACKEND, "precision", "column"]
-    frame = pd.DataFrame(lines.set_index(by)[[*COLUMNS]].unstack("column"))
+    frame = pd.DataFrame(lines.set_index(by)[[*CEILING_COLUMNS]].unstack("column"))
     pairs: list[Any] = list(frame.columns)
-    frame.columns = pd.Index([f"{name}{COLUMNS[column]}" for column, name in pairs])
-    every = [f"{name}{end}" for name in QUANTITIES.values() for end in COLUMNS.values()]
+    frame.columns = pd.Index([f"{name}{CEILING_COLUMNS[column]}" for column, name in pairs])
+    every = [f"{name}{end}" for name in CEILING_WORDS.values() for end in CEILING_COLUMNS.values()]
     names = [*BACKEND, "device_label", "whose", "backend_label", "place", "order"]
     frame = (
         frame.reindex(columns=every)
         .reset_index()
         .merge(cells[names].drop_duplicates(BACKEND), on=BACKEND)
     )
-    sheets = throughputs.of_sheets(frame[DEVICE], frames.sheets.bandwidth)
+    sheets = throughputs.with_datasheet(frame[DEVICE], frames.sheets.bandwidth)
     frame = frame.assign(
         memory_sheet=sheets["datasheet_value"],
         nth=rank(frame["precision"], PRECISIONS),
@@ -90,7 +90,7 @@ def limits(frames: Frames) -> pd.DataFrame:
 OPERATIONS = ("matmul", "matvec", "vjp")
 TRAINING = "training"
 SHAPED = ("transformer_grid", "transformer_lm", "optimizer_sweep")  # that `step_work` can count
-KINDS = {
+WORKLOAD_WORDS = {
     "matmul": "matrix product",
     "matvec": "matrix-vector product",
     "vjp": "gradients of a product",
@@ -126,7 +126,7 @@ def roofline(frames: Frames) -> pd.DataFrame:
         return frame
     frame = frame.assign(
         # What markers tell apart.
-        place=frame["place"] if frame["place"].nunique() > 1 else frame["kind"].map(KINDS),
+        place=frame["place"] if frame["place"].nunique() > 1 else frame["kind"].map(WORKLOAD_WORDS),
         speed=frame["flop_per_s"] / GIGA,
         level=frame["product"] / GIGA,
         slope=(frame["bandwidth"] / GIGA).fillna(np.inf),  # unknown: the products alone
@@ -139,7 +139,7 @@ def roofline(frames: Frames) -> pd.DataFrame:
     crowded = frame.groupby("number_format")["share"].transform("size") > MOST_DOTS
     nearest = frame.sort_values("share", ascending=False).drop_duplicates([*CELL, "kind"])
     frame = frame[~crowded | frame.index.isin(nearest.index)]
-    share = [words.percent(share) if share == share else "no part" for share in frame["share"]]
+    share = [formatting.percent(share) if share == share else "no part" for share in frame["share"]]
     frame = frame.assign(
         name=frame["workload"]
         + (", " + frame["setup"]).where(frame["kind"] == TRAINING, ", " + frame["how"]),
@@ -190,7 +190,7 @@ def _operations(frame: pd.DataFrame, checks: pd.DataFrame) -> pd.DataFrame:
 
 def _trainings(frame: pd.DataFrame) -> pd.DataFrame:
     """With the least bytes that a step must move; nobody counts those of an offloaded one."""
-    is_training = by_phases(frame) | frame["module"].isin(SHAPED)
+    is_training = timed_by_phase(frame) | frame["module"].isin(SHAPED)
     frame = frame[is_training & ~holds(frame, "offloads")]
     least = [_least(row) for row in records(frame)]
     moved, working_set = pd.DataFrame(least, frame.index, ["moved", "set"]).T.to_numpy(float)
@@ -203,7 +203,7 @@ def _trainings(frame: pd.DataFrame) -> pd.DataFrame:
 
 def _least(row: dict[str, Any]) -> tuple[float, float]:
     """(least bytes that a step must move, bytes that it works on); NaN where they are unknown."""
-    shape = [words.number(row.get(name)) for name in step_work.SHAPE]
+    shape = [formatting.number(row.get(name)) for name in step_work.SHAPE]
     if row["module"] in SHAPED and None not in shape:
         least = step_work.least_bytes(row)
         return least.fixed + least.activations, least.working_set
@@ -237,7 +237,7 @@ def _sheets(frame: pd.DataFrame, frames: Frames) -> pd.DataFrame:
 
 CHECK = "a mechanism check: it says nothing about memory or energy"
 JOULES = ["energy_per_step_j", "energy_per_sample_j", "net_energy_per_step_j"]
-LINE = [*POINT, "source_of_energy", "reason", *JOULES]
+ENERGY_COLUMNS = [*POINT, "source_of_energy", "reason", *JOULES]
 MIB = 2.0**20
 
 
@@ -267,7 +267,7 @@ def memory_energy(frames: Frames) -> pd.DataFrame:
     lines = lines.assign(source_of_energy=named.where(is_read))
     # Where nothing was read, one line says why.
     silent = lines[~is_read & ~lines["order"].isin(lines.loc[is_read, "order"])]
-    lines = pd.concat([lines[is_read], silent.drop_duplicates("order")])[LINE]
+    lines = pd.concat([lines[is_read], silent.drop_duplicates("order")])[ENERGY_COLUMNS]
     frame = points.merge(lines, on=POINT, how="left", suffixes=("", "_of_energy"))
     check = frame["is_mechanism_check"].map({True: CHECK, False: None})
     why = check.fillna(frame["reason_of_energy"]).fillna("not read")
@@ -291,7 +291,7 @@ def memory_energy(frames: Frames) -> pd.DataFrame:
     return frame.sort_values(by, ascending=[False, True], kind="stable", ignore_index=True)
 
 
-MOST_LETTERS = 100  # of a reason; the table of all cells has the whole
+LONGEST_NOTE = 100  # of a reason; the table of all cells has the whole
 DRIFT = "drift_check"  # of how repeats scatter, not of what is true
 
 
@@ -323,8 +323,8 @@ def checks(frames: Frames) -> pd.DataFrame:
         passed=(checks == "ok").sum(axis=1),
         checked=checks.isin(["ok", "failed"]).sum(axis=1),
         between=cells["processes"] > 1,
-        status=cells["status"].map(words.STATUS_WORDS),
-        reason=[words.shortened(text(reason), MOST_LETTERS) for reason in cells["reason"]],
+        status=cells["status"].map(formatting.STATUS_WORDS),
+        reason=[formatting.shortened(text(reason), LONGEST_NOTE) for reason in cells["reason"]],
     )
     first = {name: (name, "first") for name in ("device_label", "whose", "backend_label", "order")}
     sums = {name: (name, "sum") for name in ("ok", "passed", "checked", "disturbed", "between")}
@@ -334,12 +334,12 @@ def checks(frames: Frames) -> pd.DataFrame:
     failed = cells.melt(BACKEND, list(checks), "check", "outcome").replace({"check": names})
     between = [f"between processes in {k} of {n}" for k, n in frame[["between", "ok"]].to_numpy()]
     frame = frame.assign(
-        planned=frame["n"].map(lambda n: f"of {words.count(n, 'cell')}"),
+        planned=frame["n"].map(lambda n: f"of {formatting.count(n, 'cell')}"),
         made=frame["checked"].map("of {}".format),
         failed=_listed(failed[failed["outcome"] == "failed"], ["check"], "{check}: {n}"),
         lost=_listed(cells[~cells["ok"]], ["status", "reason"], "{n} {status}: {reason}"),
         largest_error=[
-            words.scientific(error) if error == error else "" for error in frame["error"]
+            formatting.scientific(error) if error == error else "" for error in frame["error"]
         ],
         intervals=pd.Series(between, frame.index).where(frame["between"] > 0, "within one process"),
     )
@@ -370,7 +370,9 @@ def _absent(frames: Frames) -> pd.DataFrame:
     return pd.DataFrame(rows_).assign(why_not="not measured")
 
 
-AGAIN = "snakemake --cores 1 report --configfile results/experiment.json --replace-workflow-config"
+ANALYSE_AGAIN = (
+    "snakemake --cores 1 report --configfile results/experiment.json --replace-workflow-config"
+)
 
 
 @exhibit("reproduce", facts=True, needs="")
@@ -380,7 +382,7 @@ def reproduce(frames: Frames) -> pd.DataFrame:
     own, others = cells[cells["here"]], cells[~cells["here"]]
     machine = host["os"]
     facts = {
-        "Command": AGAIN,
+        "Command": ANALYSE_AGAIN,
         "Experiment": str(experiment.get("experiment") or ""),
         "Code": _commits(own),
         "Measured": summary.when(own),
@@ -404,13 +406,13 @@ def _commits(cells: pd.DataFrame) -> str:
     """The commits that made records, shortened."""
     commits = sorted(cells["git_commit"].dropna().unique())
     short = [c[:12] + (" with changes" if c.endswith("+changes") else "") for c in commits]
-    return words.listing(short) or "unknown (not a git checkout)"
+    return formatting.listing(short) or "unknown (not a git checkout)"
 
 
 def _given(cells: pd.DataFrame) -> str:
     """The OpenBLAS that MLX's processes on a CPU loaded in place of their wheel's own BLAS."""
     of_mlx = cells[cells["backend"].eq("mlx") & cells["blas"].str.startswith("OpenBLAS", na=False)]
-    libraries = words.listing(of_mlx["blas"].unique())
+    libraries = formatting.listing(of_mlx["blas"].unique())
     return f"{libraries}, given to MLX in place of the slower one in its wheel" if libraries else ""
 
 

@@ -4,15 +4,18 @@ from collections.abc import Callable
 
 import pandas as pd
 
-from siliconprof import words
-from siliconprof.analyse.attribution import CAUSE, GAP, LEFT
+from siliconprof import formatting
+from siliconprof.analyse.attribution import CAUSE, GAP, UNEXPLAINED_PART
 from siliconprof.analyse.equal_work import NO_GAP, WORK
 from siliconprof.analyse.frames import CELL, DEVICE, POINT, Frames
 from siliconprof.analyse.operator_rows import PARTS
 from siliconprof.render.drawers import Lines, Scatter
-from siliconprof.render.exhibit import PLACE, Column, Exhibit, Num, Rows, Text, exhibit
+from siliconprof.render.exhibit import PLACE_TEXTS, Column, Exhibit, Num, Rows, Text, exhibit
 
-SETTINGS = ("learning_rate", "lora_alpha")  # losses depend on them, the time of a step does not
+VARIED_SETTINGS = (
+    "learning_rate",
+    "lora_alpha",
+)  # losses depend on them, the time of a step does not
 SAID = ["model", "work_label", "setup", "place", "stage", "family_order", "disturbed"]
 
 
@@ -52,7 +55,7 @@ def losses(frames: Frames) -> pd.DataFrame:
     several &= frame["stage"] != "near-capacity"  # whose batch is in its setup
     model = frame["model"] + (", " + frame["work_label"].str.partition(", ")[2]).where(several, "")
     ended = frame["diverged"].map(" (diverged: NaN or infinite at step {:.0f})".format, "ignore")
-    by = frame["difference"].map(words.scientific, "ignore").astype("str")
+    by = frame["difference"].map(formatting.scientific, "ignore").astype("str")
     frame = frame.assign(
         panel=model + model.map(_remarks(frame, model)).astype("str").fillna(""),
         line=frame["setup"] + where + ended.astype("str").fillna(""),
@@ -75,7 +78,7 @@ def compared(frames: Frames) -> pd.DataFrame:
     steps = frames.results.frame("steps", series="loss")[[*POINT, "iteration", "loss"]]
     points = frames.trainings.dropna(subset="data_sha256")
     points = points.sort_values("precision", key=lambda of: of != "fp32", kind="stable")
-    alike = points.groupby([*WORK, *SETTINGS], dropna=False, sort=False)["order"]
+    alike = points.groupby([*WORK, *VARIED_SETTINGS], dropna=False, sort=False)["order"]
     orders = frames.points[[*POINT, "order"]].assign(first=alike.transform("first"))
     losses = steps.merge(orders, on=POINT).drop(columns=POINT)
     losses = losses.sort_values("order", kind="stable", ignore_index=True)
@@ -89,19 +92,19 @@ def _remarks(frame: pd.DataFrame, model: pd.Series) -> pd.Series:
     """Model -> ` (fp32: 3 × 10⁻⁷)`, or how many diverged."""
     diverged = frame["diverged"].groupby(model).count().loc[lambda n: n > 0]
     most = frame["difference"][frame["precision"] == "fp32"].groupby(model).max().dropna()
-    texts = most.map(words.scientific).map(" (fp32: {})".format)
+    texts = most.map(formatting.scientific).map(" (fp32: {})".format)
     return diverged.map(" ({} diverged)".format).combine_first(texts)
 
 
-MOST = 10  # rows of each backend
-NOT_TIMED = "the framework's own time, which is no operator's"
+MOST_OPERATORS = 10  # rows of each backend
+FRAMEWORK_TIME = "the framework's own time, which is no operator's"
 
 
 @exhibit(
     "operators",
     table=(
         Text("work_label", "Training", folds=True, prose=True),
-        *PLACE,
+        *PLACE_TEXTS,
         Text("operator", "Operator"),
         Text("role", "Module"),
         Text("of_phase", "Phase"),
@@ -136,9 +139,9 @@ def operators(frames: Frames) -> pd.DataFrame:
         gflop_per_s=frame["flops"] * each,
         gb_per_s=frame["bytes"] * each,
         gflop_per_s_why="no product, convolution or attention: its operations are not counted",
-        why_not=NOT_TIMED,
+        why_not=FRAMEWORK_TIME,
     ).sort_values(["order", "seconds"], ascending=[True, False], kind="stable")
-    return frame.groupby("order", sort=False).head(MOST)
+    return frame.groupby("order", sort=False).head(MOST_OPERATORS)
 
 
 def table(frame: pd.DataFrame) -> list[Column]:
@@ -150,9 +153,14 @@ def table(frame: pd.DataFrame) -> list[Column]:
         Num(GAP, "Gap", "ms a step"),
         Num("ratio", "Ratio", "slower / faster"),
         Num("explained", "Explained", "of the gap", percent=True),
-        Num(LEFT, "Unexplained", "ms", help="gap − sum of its parts; negative: over-explained"),
+        Num(
+            UNEXPLAINED_PART,
+            "Unexplained",
+            "ms",
+            help="gap − sum of its parts; negative: over-explained",
+        ),
         *(
-            Num(part, words.PART_WORDS.get(part, part).capitalize(), "ms")
+            Num(part, formatting.PART_WORDS.get(part, part).capitalize(), "ms")
             for part in PARTS
             if part in frame
         ),
@@ -169,7 +177,7 @@ def gaps(frames: Frames) -> pd.DataFrame:
     """The gap of every pair of trainings of equal work: what each part of a step explains of it."""
     gaps = frames.gaps
     pairs = gaps[gaps["kind"] == GAP].set_index("pair")
-    left = gaps[gaps["kind"] == LEFT].set_index("pair")
+    left = gaps[gaps["kind"] == UNEXPLAINED_PART].set_index("pair")
     n = frames.points["whole_step_ms_n"]
     frame = pairs.assign(
         gap_n=pd.concat([pairs["fast"].map(n), pairs["slow"].map(n)], axis=1).min(axis=1),
@@ -179,7 +187,7 @@ def gaps(frames: Frames) -> pd.DataFrame:
         explained_why=left["reason"].mask(pairs["is_noise"], NO_GAP),
         why_not=left["reason"].fillna("neither side has any"),
     )
-    parts = gaps[gaps["kind"].isin([GAP, CAUSE, LEFT])]
+    parts = gaps[gaps["kind"].isin([GAP, CAUSE, UNEXPLAINED_PART])]
     for end, name in (("", "seconds"), ("_low", "low_s"), ("_high", "high_s")):
         wide = 1e3 * parts.pivot(index="pair", columns="part", values=name)
         frame = frame.join(wide.add_suffix(end))
@@ -258,5 +266,5 @@ def predicted_memory(frames: Frames) -> pd.DataFrame:
 def _typical(errors: pd.Series) -> str:
     if not errors.count():
         return "no undisturbed check"
-    typical = words.whole_percent(errors.abs().median())
-    return f"typical error {typical} ({words.count(int(errors.count()), 'check')})"
+    typical = formatting.whole_percent(errors.abs().median())
+    return f"typical error {typical} ({formatting.count(int(errors.count()), 'check')})"

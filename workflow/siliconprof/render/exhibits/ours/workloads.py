@@ -5,13 +5,13 @@ from typing import Any
 
 import pandas as pd
 
-from siliconprof import plugins, words
+from siliconprof import formatting, plugins
 from siliconprof.analyse import answer, throughputs
 from siliconprof.analyse.equal_work import DISTURBED
 from siliconprof.analyse.frames import DEVICE, Frames
 from siliconprof.declarations import Quantity
 from siliconprof.render.drawers import Lines
-from siliconprof.render.exhibit import PLACE, Column, Num, Text, exhibit, load, modules
+from siliconprof.render.exhibit import PLACE_TEXTS, Column, Num, Text, exhibit, load, modules
 from siliconprof.workloads.base import KernelWorkload
 
 MIB, GIGA = 2.0**20, 1e9
@@ -52,7 +52,7 @@ def bandwidth(frames: Frames) -> pd.DataFrame:
     ).sort_values(["kernel_order", "order", "working_set_bytes"], kind="stable")
     ends = frame.groupby([*DEVICE, "place", "kernel"], sort=False)["mib"].agg(["min", "max"])
     printed = ends.melt(value_name="mib", ignore_index=False).reset_index()
-    printed = throughputs.of_sheets(printed, frames.sheets.bandwidth)
+    printed = throughputs.with_datasheet(printed, frames.sheets.bandwidth)
     printed = printed.dropna(subset=["datasheet_value"])
     printed = printed.assign(
         line="data sheet of " + printed["place"],
@@ -65,14 +65,14 @@ def bandwidth(frames: Frames) -> pd.DataFrame:
 
 PROBE = "probe-"
 TINY = 1e-3  # ratios below are shown in powers of ten
-SECONDS = (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6), ("ns", 1e-9))
+TIME_UNITS = (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6), ("ns", 1e-9))
 
 
 def table(frame: pd.DataFrame) -> list[Column]:
     """The parameters of its points, and every quantity that any row has."""
     of = frame["of"].iloc[0]
     declared = {} if of.startswith(PROBE) else _plugin(of).POINT
-    names: list[Column] = [Text("workload", "Workload", folds=True), *PLACE]
+    names: list[Column] = [Text("workload", "Workload", folds=True), *PLACE_TEXTS]
     for name, one in declared.items():
         if name not in frame or frame[name].isna().all():
             continue
@@ -137,13 +137,13 @@ def _unit(one: Quantity, typical: float) -> tuple[str, float]:
     if one.unit == "byte":
         return "MiB", 2.0**20
     if one.unit == "s":
-        return words.suited(SECONDS, typical)
+        return formatting.suited(TIME_UNITS, typical)
     if one.unit == "" and 0 < typical < TINY:
         size = 10.0 ** math.floor(math.log10(typical))
-        return words.scientific(size).partition("× ")[2], size
+        return formatting.scientific(size).partition("× ")[2], size
     if one.unit in ("", "1/s"):
         return one.unit, 1.0
-    prefix, scale = words.suited(words.PREFIXES, typical)
+    prefix, scale = formatting.suited(formatting.PREFIXES, typical)
     return f"{prefix}{one.unit.replace('byte', 'B')}", scale
 
 

@@ -8,9 +8,9 @@ from siliconprof import plugins
 from siliconprof.analyse.frames import BACKENDS, DEVICE, Frames, rank
 from siliconprof.hosts import registry
 from siliconprof.memory import footprint, memory_model
-from siliconprof.store.contents import PARTS
+from siliconprof.store.contents import MEMORY_PARTS
 
-SCENARIOS = {"1": "fits", "2": "offload", "3": "near-capacity"}  # the paper's numbers
+PAPER_SCENARIOS = {"1": "fits", "2": "offload", "3": "near-capacity"}  # the paper's numbers
 # As config/paper.yaml has them: the paper states neither lengths nor checkpointing, without which
 # Whisper-large at its batch would need five times an M2 Max.
 LENGTHS = {"gpt2": {"seq_len": 128}, "whisper": {"target_len": 128, "dataset_clip_seconds": 30}}
@@ -70,7 +70,7 @@ def _predicted(model: str, batch_size: int, backend: str) -> dict[str, Any]:
     workload = plugin(plugin.defaults() | own | more)
     parts = workload.memory_bytes(PRECISION, backend)
     offloaded = workload.offloaded_memory_bytes(PRECISION, backend)
-    return {f"predicted_{part}_bytes": parts[part] for part in PARTS} | {
+    return {f"predicted_{part}_bytes": parts[part] for part in MEMORY_PARTS} | {
         "predicted_memory_bytes": footprint.total(parts),
         "predicted_offloaded_bytes": footprint.total(offloaded) if offloaded else None,
         "seq_len": own.get("seq_len"),

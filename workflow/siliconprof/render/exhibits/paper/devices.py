@@ -3,15 +3,15 @@
 import numpy as np
 import pandas as pd
 
-from siliconprof import words
+from siliconprof import formatting
 from siliconprof.analyse import throughputs
 from siliconprof.analyse.frames import CELL, DEVICE, Frames, records, uses_defaults
 from siliconprof.memory.memory_model import BUDGET_SOURCE, BYTES_PER_PARAMETER
 from siliconprof.render.drawers import Flow, StackedBars
 from siliconprof.render.exhibit import Num, Text, exhibit
 from siliconprof.render.exhibits.paper._needs import (
+    PAPER_SCENARIOS,
     PRECISION,
-    SCENARIOS,
     length,
     model_and_size,
     needs,
@@ -20,7 +20,7 @@ from siliconprof.render.exhibits.paper._needs import (
     short_place,
     texts,
 )
-from siliconprof.store.contents import PARTS
+from siliconprof.store.contents import MEMORY_PARTS
 from siliconprof.workloads.base import KernelWorkload
 
 LAYERS = {
@@ -30,13 +30,13 @@ LAYERS = {
     "library": "Library",
     "device_name": "Device",
 }
-TRAINERS = {
+TRAINER_LABELS = {
     "plain": "plain loop",
     "hf": "Hugging Face Trainer",
     "epochs": "epoch loop",
     "training_run": "whole training",
 }
-LIBRARIES = {"torch-cuda": "CUDA", "torch-mps": "MPS"}  # of a GPU, by backend
+STACK_LIBRARIES = {"torch-cuda": "CUDA", "torch-mps": "MPS"}  # of a GPU, by backend
 MLX_LIBRARIES = {"apple": "Metal", "nvidia": "CUDA"}  # and of MLX on it, by its vendor
 MOST_IN_STACK = 8
 
@@ -49,14 +49,17 @@ def paper_figure_1(frames: Frames) -> pd.DataFrame:
     family = {name: plugin.family if plugin else name for name, plugin in workloads.items()}
     entries = [frames.sheets.entry(row) or {} for row in records(cells[DEVICE])]
     vendor = pd.Series([entry.get("vendor") for entry in entries], cells.index, dtype=object)
-    on_gpu = cells["backend"].map(LIBRARIES).fillna(vendor.map(MLX_LIBRARIES)).fillna("GPU")
+    on_gpu = cells["backend"].map(STACK_LIBRARIES).fillna(vendor.map(MLX_LIBRARIES)).fillna("GPU")
     blas = cells["blas"].str.split(" (", regex=False).str[0].fillna("BLAS not recorded")
     name = short_place(cells)
     more = set(list(dict.fromkeys(name))[MOST_IN_STACK:])
     frame = pd.DataFrame(
         {
             "family": cells["module"].map(family),
-            "driver": cells["trainer"].map(TRAINERS).fillna(cells["trainer"]).fillna("no trainer"),
+            "driver": cells["trainer"]
+            .map(TRAINER_LABELS)
+            .fillna(cells["trainer"])
+            .fillna("no trainer"),
             "framework": cells["backend"] + (" " + cells["framework_version"]).fillna(""),
             "library": blas.where(cells["device_kind"] == "cpu", on_gpu),
             "device_name": name.mask(name.isin(more), f"{len(more)} more devices"),
@@ -69,15 +72,15 @@ def paper_figure_1(frames: Frames) -> pd.DataFrame:
 
 
 MOST_TRAININGS, MOST_DEVICES = 8, 3
-FULL = 0.1  # share of the capacity: on an axis with larger ones, smaller ones would vanish
-SHARE = f"{words.whole_percent(FULL)} of the capacity"
-OWN = {
-    True: f"This run’s trainings, {SHARE} or more",
-    False: f"This run’s trainings, less than {SHARE}",
+LARGE_SHARE = 0.1  # share of the capacity: on an axis with larger ones, smaller ones would vanish
+LARGE_SHARE_WORDS = f"{formatting.whole_percent(LARGE_SHARE)} of the capacity"
+OWN_TRAININGS = {
+    True: f"This run’s trainings, {LARGE_SHARE_WORDS} or more",
+    False: f"This run’s trainings, less than {LARGE_SHARE_WORDS}",
 }
 THEIRS = "The paper’s models on these devices, predicted with 128 tokens and clips of 30 s"
-SKIPPED = "This run’s trainings that did not run, predicted"
-NEAR = r"near capacity(, batch \d+)?( · )?"  # the batch and the scenario say so
+SKIPPED_TRAININGS = "This run’s trainings that did not run, predicted"
+NEAR_PATTERN = r"near capacity(, batch \d+)?( · )?"  # the batch and the scenario say so
 NOT_RUN = ["skipped", "unsupported"]
 MIB, GIB = 2.0**20, 2.0**30
 
@@ -88,7 +91,7 @@ MIB, GIB = 2.0**20, 2.0**30
         panel="panel",
         group="group",
         row="row",
-        parts={part: part for part in PARTS} | {"undivided": "parts not recorded"},
+        parts={part: part for part in MEMORY_PARTS} | {"undivided": "parts not recorded"},
         x="% of the capacity",
         unit="%",
         dot=("peak", "measured peak"),
@@ -113,10 +116,10 @@ def paper_figure_2(frames: Frames) -> pd.DataFrame:
     """Figure 2: memory of trainings against their device's capacity, and in which scenario they run."""
     frame = pd.concat([trainings(frames), papers(frames)], ignore_index=True)
     need, capacity = frame["predicted_memory_bytes"], frame["capacity_bytes"]
-    needed, size = (sizes.map(words.mebibytes).astype(str) for sizes in (need, capacity))
+    needed, size = (sizes.map(formatting.mebibytes).astype(str) for sizes in (need, capacity))
     is_budget = frame["capacity_source"] == BUDGET_SOURCE
     frame = frame.assign(
-        **{part: 100 * frame[f"predicted_{part}_bytes"] / capacity for part in PARTS},
+        **{part: 100 * frame[f"predicted_{part}_bytes"] / capacity for part in MEMORY_PARTS},
         share=need / capacity,
         peak=100 * frame["device_peak_bytes"] / capacity,
         group=short_place(frame) + np.where(is_budget, ", budget ", ", capacity ") + size,
@@ -126,12 +129,12 @@ def paper_figure_2(frames: Frames) -> pd.DataFrame:
         limit=frame["limit_enforced"].map({True: "limit enforced", False: "limit not enforced"}),
         disturbed=False,  # no prediction is
         offloaded_why="not offloaded",
-        panel=pd.Categorical(frame["panel"], [*OWN.values(), SKIPPED, THEIRS]),
+        panel=pd.Categorical(frame["panel"], [*OWN_TRAININGS.values(), SKIPPED_TRAININGS, THEIRS]),
         place=pd.Categorical(frame["place"], frames.cells["place"].unique()),
     )
     scenarios = frame[["scenario", "scenario_derived", "applied"]]
     offloads = scenarios.isin(["offload"]).any(axis=1)
-    frame["undivided"] = (100 * frame["share"]).where(frame[list(PARTS)].isna().all(axis=1))
+    frame["undivided"] = (100 * frame["share"]).where(frame[list(MEMORY_PARTS)].isna().all(axis=1))
     frame["offloaded"] = frame["predicted_offloaded_bytes"].where(offloads)
     by = ["panel", "place", "capacity_bytes", "share"]
     return frame.sort_values(by, ascending=[True, True, True, False], ignore_index=True)
@@ -143,10 +146,10 @@ def trainings(frames: Frames) -> pd.DataFrame:
     cells = cells[cells["predicted_memory_bytes"].gt(0) & cells["capacity_bytes"].gt(0)]
     cells = cells.join(frames.points.groupby(CELL)["device_peak_bytes"].max(), on=CELL)
     batch = texts(cells["batch_size"], ", batch {:.0f}")
-    apart = cells["variant"].str.replace(NEAR, "", regex=True)
+    apart = cells["variant"].str.replace(NEAR_PATTERN, "", regex=True)
     cells = cells.assign(
         training=cells["model"] + batch + (", " + apart).where(apart != "", ""),
-        outcome=cells["status"].map(words.STATUS_WORDS),
+        outcome=cells["status"].map(formatting.STATUS_WORDS),
         share=cells["predicted_memory_bytes"] / cells["capacity_bytes"],
         is_plain=cells["scenario"].isin(["auto", "fits"]) & cells["scenario_derived"].eq("fits"),
     )
@@ -154,8 +157,8 @@ def trainings(frames: Frames) -> pd.DataFrame:
     cells = cells.sort_values("status", key=lambda status: status != "ok", kind="stable")
     first = cells.drop_duplicates(same).sort_values(["is_plain", "share"], ascending=[True, False])
     first = first.head(MOST_TRAININGS)
-    panel = first["share"].ge(FULL).map(OWN)
-    return first.assign(panel=panel.where(first["status"] == "ok", SKIPPED))
+    panel = first["share"].ge(LARGE_SHARE).map(OWN_TRAININGS)
+    return first.assign(panel=panel.where(first["status"] == "ok", SKIPPED_TRAININGS))
 
 
 def papers(frames: Frames) -> pd.DataFrame:
@@ -216,7 +219,7 @@ def fastest_products(frames: Frames) -> pd.DataFrame:
     points = points[points["point_disturbed"].isna()]
     first = points.sort_values("flop_per_s", ascending=False).drop_duplicates(DEVICE)
     first = first[first["flop_per_s"].gt(0)]
-    shapes = [words.shape(row) for row in records(first)]
+    shapes = [formatting.shape(row) for row in records(first)]
     return first[DEVICE].assign(
         measured=first["flop_per_s"],
         measured_low=1e3 * first["flops"] / first["step_ms_high"],
@@ -276,8 +279,8 @@ def paper_table_2(frames: Frames) -> pd.DataFrame:
     )
 
 
-KEY = ["model", "batch_size", "device"]
-STEP = ["whole_step_ms", "whole_step_ms_low", "whole_step_ms_high", "whole_step_ms_n"]
+MEMORY_KEY = ["model", "batch_size", "device"]
+STEP_COLUMNS = ["whole_step_ms", "whole_step_ms_low", "whole_step_ms_high", "whole_step_ms_n"]
 OF_MODEL = ["predicted_memory_bytes", "capacity_bytes", "scenario_derived"]
 
 
@@ -299,15 +302,15 @@ def paper_table_3(frames: Frames) -> pd.DataFrame:
     """Table 3: which device trains what in which scenario: printed, derived and measured."""
     told = printed(frames)
     derived = needs(frames, paper_places(frames))
-    derived = derived.assign(length=length(derived))[[*KEY, *OF_MODEL, "length"]]
+    derived = derived.assign(length=length(derived))[[*MEMORY_KEY, *OF_MODEL, "length"]]
     own = trained(frames, told["model"].drop_duplicates())
-    own = own[[*CELL, "model", "batch_size", "device_label", "whose", "setup", *OF_MODEL, *STEP,
+    own = own[[*CELL, "model", "batch_size", "device_label", "whose", "setup", *OF_MODEL, *STEP_COLUMNS,
                "length", "applied", "why_not"]]  # fmt: skip
-    frame = told.merge(derived, on=KEY, how="left")
-    frame = frame.merge(own, on=KEY, how="outer", suffixes=("_printed", ""))
+    frame = told.merge(derived, on=MEMORY_KEY, how="left")
+    frame = frame.merge(own, on=MEMORY_KEY, how="outer", suffixes=("_printed", ""))
     for name in (*OF_MODEL, "length", "device_label"):
         frame[name] = frame[f"{name}_printed"].where(frame[name].isna(), frame[name])
-    number = {name: number for number, name in SCENARIOS.items()}
+    number = {name: number for number, name in PAPER_SCENARIOS.items()}
     places = {name: place for place, name in enumerate(told["model"].drop_duplicates())}
     frame = frame.assign(
         derived=frame["scenario_derived"].map(number) + " " + frame["scenario_derived"],
@@ -324,8 +327,8 @@ def printed(frames: Frames) -> pd.DataFrame:
     frame = frames.published("table3_configurations").rename(columns=names)
     frame = frame.astype({"batch_size": int}).assign(printed=frame["scenario"].astype(int))
     is_odd = frame["note"].str.contains("contradicts", na=False)
-    odd = frame[is_odd].set_index(KEY)["scenario"].map("the other transcription: {}".format)
-    return frame[~is_odd].join(odd.rename("other"), on=KEY)
+    odd = frame[is_odd].set_index(MEMORY_KEY)["scenario"].map("the other transcription: {}".format)
+    return frame[~is_odd].join(odd.rename("other"), on=MEMORY_KEY)
 
 
 def trained(frames: Frames, models: pd.Series) -> pd.DataFrame:
@@ -336,7 +339,7 @@ def trained(frames: Frames, models: pd.Series) -> pd.DataFrame:
     cells = cells.assign(
         model=cells["model"].map(dict(zip(models.str.lower(), models, strict=True)))
     )
-    points = frames.points[[*CELL, *STEP, "n_parameters"]].rename(
+    points = frames.points[[*CELL, *STEP_COLUMNS, "n_parameters"]].rename(
         columns={"n_parameters": "counted"}
     )
     cells = cells.dropna(subset=["model"]).merge(points, on=CELL, how="left")
@@ -349,5 +352,5 @@ def trained(frames: Frames, models: pd.Series) -> pd.DataFrame:
         applied=cells["scenario_applied"].where(cells["status"] == "ok"),
         why_not=(cells["status"] + ": " + cells["reason"]).where(cells["status"] != "ok"),
     )
-    first = cells.sort_values(["not_fp32", *STEP[:1]], kind="stable")
+    first = cells.sort_values(["not_fp32", *STEP_COLUMNS[:1]], kind="stable")
     return first.drop_duplicates([*DEVICE, "model", "batch_size"]).sort_values("order")

@@ -8,16 +8,16 @@ from siliconprof.analyse.frames import (
     DEVICE,
     PRECISIONS,
     Frames,
-    by_phases,
     pairs,
     rank,
+    timed_by_phase,
     uses_defaults,
 )
 from siliconprof.render.drawers import StackedBars, Timeline
 from siliconprof.render.exhibit import Num, Text, exhibit
 from siliconprof.render.exhibits.paper._needs import length, short_place, texts
 
-PARTS = {"trace": "building the graph (MLX)", "forward": "forward", "backward": "backward"}
+PHASE_LABELS = {"trace": "building the graph (MLX)", "forward": "forward", "backward": "backward"}
 FITS = {"whisper": "(a)(1)", "gpt2": "(a)(2)"}
 OFFLOADED = {"whisper": "(b)(1)", "gpt2": "(b)(2)"}
 ADAPTED, NEAR = "(a)(3)", "scenario 3"
@@ -32,7 +32,11 @@ ORDER = ["in_paper", "n_parameters", "model", "work", "is_cpu", "order"]
 @exhibit(
     "paper-figure-3",
     figure=StackedBars(
-        panel="panel", row="row", parts=PARTS, x="time of one sample, ms", by_backend=tuple(PARTS)
+        panel="panel",
+        row="row",
+        parts=PHASE_LABELS,
+        x="time of one sample, ms",
+        by_backend=tuple(PHASE_LABELS),
     ),
     table=(
         Text("part", "Panel"),
@@ -88,7 +92,7 @@ def timed(frames: Frames) -> pd.DataFrame:
     is_split = frame["forward_ms"].gt(0) & frame["backward_ms"].gt(0)
     frame = frame[is_split & ~frame["is_mechanism_check"] & frame["samples_per_step"].gt(0)]
     each = frame["samples_per_step"]
-    ends = [f"{part}_ms{end}" for part in PARTS for end in ("", "_low", "_high")]
+    ends = [f"{part}_ms{end}" for part in PHASE_LABELS for end in ("", "_low", "_high")]
     return frame.assign(
         **{name.replace("_ms", ""): frame[name] / each for name in ends if name in frame},
         tokens=frame["tokens_per_step"] / each,
@@ -112,7 +116,7 @@ def in_panels(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([frame, again], ignore_index=True).copy()  # in one block
 
 
-SERIES = {
+TIMELINE_LABELS = {
     "rss": "resident memory",
     "device_memory": "device memory",
     "minor": "minor page faults × page size",
@@ -127,7 +131,7 @@ MIB = 2.0**20
 
 @exhibit(
     "paper-figure-4",
-    figure=Timeline(panel="panel", t="t_s", series=SERIES, y_label="MiB"),
+    figure=Timeline(panel="panel", t="t_s", series=TIMELINE_LABELS, y_label="MiB"),
     needs="It needs a training with the memory and page-fault probes.",
     shows=("memory", "page_faults"),
 )
@@ -267,7 +271,7 @@ def paper_table_5(frames: Frames) -> pd.DataFrame:
     A row for each training and source, then devices without one, then what the paper prints.
     """
     frame = frames.table("energy")
-    frame = frame[by_phases(frame) & ~frame["is_mechanism_check"]]
+    frame = frame[timed_by_phase(frame) & ~frame["is_mechanism_check"]]
     measured = frame[frame["energy_per_step_j"].notna()]
     counted = measured["name"] + ", " + measured["quality"]
     # Why nothing was measured on a device, once for each reason.

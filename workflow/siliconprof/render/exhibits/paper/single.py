@@ -5,21 +5,21 @@ from typing import Any
 
 import pandas as pd
 
-from siliconprof import words
+from siliconprof import formatting
 from siliconprof.analyse.frames import CELL, DEVICE, POINT, Frames, records, uses_defaults
 from siliconprof.render.axes import DISTURBED_MEANS
 from siliconprof.render.drawers import DotInterval
 from siliconprof.render.exhibit import Exhibit, Num, Text, exhibit
-from siliconprof.render.exhibits.paper._needs import SCENARIOS
+from siliconprof.render.exhibits.paper._needs import PAPER_SCENARIOS
 
-KINDS = {
+LAUNCH_KINDS = {
     "cold_ms": ("Cold", "median of the first launches of fresh processes"),
     "launch_and_wait_ms": ("Launch and wait", "one launch and a wait for its end"),
     "amortised_ms": ("Amortised", "a burst with one wait at its end, per launch"),
     "enqueue_ms": ("Enqueue", "dispatch alone, per launch of a burst"),
 }
 REMARK = f", {DISTURBED_MEANS}"
-UNKNOWN = "the paper prints one follow-up launch, and not which of these it is"
+UNKNOWN_LAUNCH = "the paper prints one follow-up launch, and not which of these it is"
 
 
 @exhibit(
@@ -28,7 +28,7 @@ UNKNOWN = "the paper prints one follow-up launch, and not which of these it is"
         Text("device_label", "Device", badge="whose"),
         Text("backend_label", "Backend"),
         Text("launch", "Launched", below="note"),
-        *(Num(kind, title, "µs", 1e-3, help=what) for kind, (title, what) in KINDS.items()),
+        *(Num(kind, title, "µs", 1e-3, help=what) for kind, (title, what) in LAUNCH_KINDS.items()),
         Num("followup_ms", "Follow-up, as printed", "µs", 1e-3),
     ),
     needs="It needs a cell of module kernel_launch.",
@@ -40,7 +40,7 @@ def paper_table_6(frames: Frames) -> pd.DataFrame:
     Each launch of each backend, then what the paper prints.
     """
     measured = frames.points[frames.points["module"] == "kernel_launch"]
-    columns = [f"{kind}{end}" for kind in KINDS for end in ("", "_low", "_high", "_n")]
+    columns = [f"{kind}{end}" for kind in LAUNCH_KINDS for end in ("", "_low", "_high", "_n")]
     names = ["device_label", "whose", "backend_label", "launch", "note"]
     frame = frames.published("table6_kernel_launch")
     printed = pd.DataFrame(
@@ -51,17 +51,17 @@ def paper_table_6(frames: Frames) -> pd.DataFrame:
             "followup_ms": frame["followup_launch_ms"].astype(float),
             "published": True,
             "source_text": frame["source"],
-            "why_not": UNKNOWN,
+            "why_not": UNKNOWN_LAUNCH,
         }
     )
     why, note = measured["cold_reason"], measured["note"]
     is_disturbed = measured["point_disturbed"].notna()
     measured = measured.assign(note=note.mask(is_disturbed, note + REMARK))
     measured = measured[[*CELL, *names, *columns]]
-    return pd.concat([measured.assign(cold_ms_why=why, followup_ms_why=UNKNOWN), printed])
+    return pd.concat([measured.assign(cold_ms_why=why, followup_ms_why=UNKNOWN_LAUNCH), printed])
 
 
-SHAPE = ["batch", "m", "k", "n"]
+PRODUCT_SHAPE = ["batch", "m", "k", "n"]
 GIGA = 1e9
 
 
@@ -79,15 +79,15 @@ def operations(
         frame, amount = frames.points, "bytes" if unit == "GB/s" else "flops"
         frame = frame[frame["module"].eq(module) & frame[amount].gt(0) & frame["step_ms"].gt(0)]
         each = 1e3 / GIGA * frame[amount]
-        shapes = frame[["module", *SHAPE]].to_dict("records")
+        shapes = frame[["module", *PRODUCT_SHAPE]].to_dict("records")
         way = frame[column].map(ways).astype("string") if ways else ""
         return frame.assign(
             shape=pd.Series(map(words_of, shapes), frame.index, "string") + way,
             rate=each / frame["step_ms"],
             rate_low=each / frame["step_ms_high"],
             rate_high=each / frame["step_ms_low"],
-            size=frame[SHAPE].prod(axis=1),
-        ).sort_values(["size", *SHAPE], kind="stable")
+            size=frame[PRODUCT_SHAPE].prod(axis=1),
+        ).sort_values(["size", *PRODUCT_SHAPE], kind="stable")
 
     return exhibit(
         f"paper-figure-{number}",
@@ -100,7 +100,7 @@ def operations(
 def words_of(shape: Mapping[Any, Any]) -> str:
     """`8 × 128³`; of a matrix-vector product the matrix alone."""
     if shape["module"] != "matvec":
-        return words.shape(shape)
+        return formatting.shape(shape)
     batch, m, k = (int(shape[name]) for name in ("batch", "m", "k"))
     matrix = f"{m}²" if m == k else f"{m} × {k}"
     if batch == 1:
@@ -113,7 +113,7 @@ matvec = operations(6, "matvec", "GB/s", "cache", {"cold": ", from memory", "war
 vjp = operations(7, "vjp", "GFLOP/s", "forward", {"without": "", "with": ", with the forward pass"})
 
 
-KEY = ["model", "device"]
+LAUNCH_KEY = ["model", "device"]
 NEITHER = "neither measured nor printed"
 
 
@@ -162,16 +162,18 @@ def measured(frames: Frames, models: pd.Series) -> pd.DataFrame:
 def printed(frames: Frames) -> pd.DataFrame:
     """The first pass of Table 4 and the energy of Table 5, by the batch's sample."""
     passes, energies, scenarios = (
-        frames.published(name).rename(columns={"workload": "model"}).drop_duplicates(KEY)
+        frames.published(name).rename(columns={"workload": "model"}).drop_duplicates(LAUNCH_KEY)
         for name in ("table4_pass_time", "table5_energy", "table3_configurations")
     )
     rate = passes["batch_size"].astype(float) / passes["pass_time_s"].astype(float)
     joules = energies["energy_per_iteration_j"].astype(float) / energies["batch_size"].astype(float)
-    passes = passes.assign(samples_per_s=rate)[[*KEY, "device_label", "backend", "samples_per_s"]]
+    passes = passes.assign(samples_per_s=rate)[
+        [*LAUNCH_KEY, "device_label", "backend", "samples_per_s"]
+    ]
     energies = energies.assign(energy_per_sample_j=joules)
-    energies = energies[[*KEY, "device_label", "energy_per_sample_j"]]
-    frame = passes.merge(energies, on=[*KEY, "device_label"], how="outer")
-    frame = frame.merge(scenarios[[*KEY, "scenario"]], on=KEY, how="left")
-    scenario = frame["scenario"].map(SCENARIOS)
+    energies = energies[[*LAUNCH_KEY, "device_label", "energy_per_sample_j"]]
+    frame = passes.merge(energies, on=[*LAUNCH_KEY, "device_label"], how="outer")
+    frame = frame.merge(scenarios[[*LAUNCH_KEY, "scenario"]], on=LAUNCH_KEY, how="left")
+    scenario = frame["scenario"].map(PAPER_SCENARIOS)
     own = {"scenario": scenario, "setup": frame["backend"]}
     return frame.assign(**own, computed=True, source="", whose="the paper")

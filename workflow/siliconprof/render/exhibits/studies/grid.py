@@ -8,11 +8,11 @@ from functools import partial
 import numpy as np
 import pandas as pd
 
-from siliconprof import words
+from siliconprof import formatting
 from siliconprof.analyse.frames import CELL, DEVICE, POINT, Frames
 from siliconprof.analyse.scaling import ABOUT_SHAPE
 from siliconprof.render.drawers import Lines, Scatter
-from siliconprof.render.exhibit import PLACE, Num, Text, exhibit
+from siliconprof.render.exhibit import PLACE_TEXTS, Num, Text, exhibit
 from siliconprof.stats import training_course
 
 SHAPE = ["n_layer", "n_embd", "n_head", "head_dim", "d_ff", "seq_len"]
@@ -20,12 +20,14 @@ SHAPE = ["n_layer", "n_embd", "n_head", "head_dim", "d_ff", "seq_len"]
 
 def shape(frame: pd.DataFrame) -> pd.Series:
     """`4 × 256, 8 heads of 32, d_ff 1024, 128 tokens` of each row."""
-    n_layer, n_embd, n_head, head_dim, d_ff, seq_len = (whole(frame[name]) for name in SHAPE)
+    n_layer, n_embd, n_head, head_dim, d_ff, seq_len = (
+        integers_as_text(frame[name]) for name in SHAPE
+    )
     heads = ", " + n_head + " heads of " + head_dim
     return n_layer + " × " + n_embd + heads + ", d_ff " + d_ff + ", " + seq_len + " tokens"
 
 
-def whole(numbers: pd.Series) -> pd.Series:
+def integers_as_text(numbers: pd.Series) -> pd.Series:
     """Whole numbers as texts."""
     return numbers.astype("Int64").astype("string")
 
@@ -62,7 +64,7 @@ def grid_expected(frames: Frames) -> pd.DataFrame:
     Each point of a grid, once for each of the rates that its operations are held against.
     """
     frame = frames.table("expected")
-    batch = whole(frame["batch_size"])
+    batch = integers_as_text(frame["batch_size"])
     whose = frame["place"] + ", " + frame["setup"] + ", "
     frame = frame.assign(name=whose + shape(frame) + ", batch " + batch)
     others = [name for name in frame if name not in BASES]
@@ -74,7 +76,9 @@ def grid_expected(frames: Frames) -> pd.DataFrame:
 
 
 KEPT = [*CELL, "place", "setup", "order", "disturbed", *SHAPE, "n_parameters", "batch_size"]
-STEPS = pd.DataFrame({"share": np.linspace(0, 1, 25)})  # of a fitted line, on a logarithmic axis
+SHARE_STEPS = pd.DataFrame(
+    {"share": np.linspace(0, 1, 25)}
+)  # of a fitted line, on a logarithmic axis
 
 
 @exhibit(
@@ -102,7 +106,9 @@ def grid_throughput(frames: Frames) -> pd.DataFrame:
     Tokens per second of every measured point, and of every fit.
     """
     frame = pd.concat([measured(frames), fitted(frames)], ignore_index=True)
-    layers, width, tokens = (whole(frame[name]) for name in ("n_layer", "n_embd", "seq_len"))
+    layers, width, tokens = (
+        integers_as_text(frame[name]) for name in ("n_layer", "n_embd", "seq_len")
+    )
     of_length = ", " + tokens + " tokens" if frame["seq_len"].nunique() > 1 else ""
     return frame.assign(
         panel=frame["setup"] + of_length + ", " + frame.pop("place"),
@@ -119,12 +125,12 @@ def measured(frames: Frames) -> pd.DataFrame:
 def fitted(frames: Frames) -> pd.DataFrame:
     frame = frames.table("scaling")
     frame = frame[frame["about"].eq(ABOUT_SHAPE) & frame["per_sample_s"].gt(0)]
-    frame = frame.merge(STEPS, how="cross")
+    frame = frame.merge(SHARE_STEPS, how="cross")
     smallest, largest = frame["smallest_batch"], frame["largest_batch"]
     batch = smallest * (largest / smallest) ** frame["share"]
     each = 1e6 * frame["per_sample_s"] / frame["seq_len"]
     hover = [
-        f"{words.significant(1e3 * fixed, 2)} ms + {words.significant(token, 2)} µs a token"
+        f"{formatting.significant(1e3 * fixed, 2)} ms + {formatting.significant(token, 2)} µs a token"
         for fixed, token in zip(frame["fixed_s"], each, strict=True)
     ]
     rate = batch * frame["seq_len"] / (frame["fixed_s"] + batch * frame["per_sample_s"])
@@ -133,12 +139,12 @@ def fitted(frames: Frames) -> pd.DataFrame:
     ]
 
 
-TRAINER = "training_run"
+GRID_TRAINER = "training_run"
 SIZES = ("n_parameters", "flops")
 FINAL = "training, mean over the last tenth of the steps"
-ELEVATED = (
+ELEVATED_MEANING = (
     "the last step whose gradient norm, as a running median, is over "
-    f"{training_course.ELEVATED:g} times its median over the second half; 0: never"
+    f"{training_course.ELEVATED_FACTOR:g} times its median over the second half; 0: never"
 )
 UNUSUAL = "far longer than the spread of the others explains"
 
@@ -149,11 +155,11 @@ UNUSUAL = "far longer than the spread of the others explains"
         Text("workload", "Model", below="shape"),
         Num("n_parameters", "Parameters", "10⁶", 1e6, 4, below="n_parameters_against"),
         Num("flops", "Operations", "10⁹ a step", 1e9, 4, below="flops_against"),
-        *PLACE,
+        *PLACE_TEXTS,
         Num("training_steps", "Steps", integer=True, folds=True),
         Num("final_loss", "Final cross-entropy loss", "", digits=4, help=FINAL),
         Num("evaluation_loss", "Evaluation loss", "", digits=4, below="best"),
-        Num("elevated_until", "Norm elevated until", "step", integer=True, help=ELEVATED),
+        Num("elevated_until", "Norm elevated until", "step", integer=True, help=ELEVATED_MEANING),
         Num("whole_step_ms", "Whole step", "ms"),
         Num("tokens_per_s", "Speed", "tokens/s"),
         Num("unusual", "Unusual steps", integer=True, folds=True, help=UNUSUAL),
@@ -166,8 +172,8 @@ def wide_deep(frames: Frames) -> pd.DataFrame:
 
     Every whole training, wide models first; one that was not measured has its reason.
     """
-    frame = frames.points[frames.points["trainer"] == TRAINER]
-    frame = frame.join(of_course(frames), on=POINT).join(evaluated(frames), on=POINT)
+    frame = frames.points[frames.points["trainer"] == GRID_TRAINER]
+    frame = frame.join(readings_of_course(frames), on=POINT).join(evaluated(frames), on=POINT)
     frame = frame.assign(
         shape=shape(frame),
         aspect=frame["n_embd"] / frame["n_layer"],
@@ -178,21 +184,25 @@ def wide_deep(frames: Frames) -> pd.DataFrame:
     widest = frame.groupby([*DEVICE, "backend", "precision"])[list(SIZES)].transform("first")
     for name in SIZES:
         frame[f"{name}_against"] = (frame[name] / widest[name] - 1).map(difference)
-    lost = frames.cells[frames.cells["trainer"].eq(TRAINER) & frames.cells["status"].ne("ok")]
-    why = lost["status"].map(words.STATUS_WORDS) + ": " + lost["reason"].fillna("no reason given")
+    lost = frames.cells[frames.cells["trainer"].eq(GRID_TRAINER) & frames.cells["status"].ne("ok")]
+    why = (
+        lost["status"].map(formatting.STATUS_WORDS)
+        + ": "
+        + lost["reason"].fillna("no reason given")
+    )
     return pd.concat([frame, lost.assign(why_not=why)], ignore_index=True)
 
 
 def difference(share: float) -> str:
     """`−4.85 %` of the widest model; nothing for that itself."""
     known = share and share == share
-    return f"{100 * share:+.2f}{words.THIN}%".replace("-", "−") if known else ""
+    return f"{100 * share:+.2f}{formatting.THIN}%".replace("-", "−") if known else ""
 
 
-def of_course(frames: Frames) -> pd.DataFrame:
+def readings_of_course(frames: Frames) -> pd.DataFrame:
     """Until which step the gradient norm of a training was elevated, and its steps of unusual length."""
     curves = frames.table("curves")
-    curves = curves[curves["trainer"] == TRAINER]
+    curves = curves[curves["trainer"] == GRID_TRAINER]
     unusual = curves["unusual"].astype("boolean").astype("Float64").astype(float)
     of = curves.assign(unusual=unusual).groupby(POINT)
     norms = of["gradient_norm"].agg(elevated).rename("elevated_until")
@@ -209,7 +219,7 @@ def evaluated(frames: Frames) -> pd.DataFrame:
     frame = frames.table("evaluations").dropna(subset="loss").sort_values("step", kind="stable")
     last = frame.drop_duplicates(POINT, keep="last").set_index(POINT)[["loss"]]
     best = frame.sort_values("loss", kind="stable").drop_duplicates(POINT).set_index(POINT)
-    loss = best["loss"].map(partial(words.significant, digits=4))
+    loss = best["loss"].map(partial(formatting.significant, digits=4))
     said = "best " + loss + best["step"].map(" at {:.0f}".format)
     return last.rename(columns={"loss": "evaluation_loss"}).join(said.rename("best"))
 
@@ -244,7 +254,7 @@ def wide_deep_training(frames: Frames) -> pd.DataFrame:
 
     Each quantity of each training over its steps; below them, in rows of their own, the texts.
     """
-    points = frames.points[frames.points["trainer"] == TRAINER]
+    points = frames.points[frames.points["trainer"] == GRID_TRAINER]
     curves = frames.table("curves").assign(step_ms=lambda frame: 1e3 * frame["step_s"])
     course = means(curves, ["loss", "gradient_norm", "step_ms"], most=200)
     evaluations = frames.table("evaluations")[[*POINT, "step", "loss"]]
@@ -260,12 +270,12 @@ def wide_deep_training(frames: Frames) -> pd.DataFrame:
         quantity=pd.Categorical(long["quantity"], list(PANELS)),
     ).sort_values(["quantity", "order", "step"])
     texts = frames.table("texts")
-    texts = texts[texts["trainer"] == TRAINER].assign(texts="texts")
+    texts = texts[texts["trainer"] == GRID_TRAINER].assign(texts="texts")
     return pd.concat([long, texts], ignore_index=True)
 
 
-MOST_LINES, MOST_VALUES = 32, 120  # of a panel, of a line
-SETTINGS = {
+MOST_SERIES, MOST_VALUES = 32, 120  # of a panel, of a line
+SETTING_LABELS = {
     "learning_rate": "learning rate",
     "warmup_steps": "warm-up steps",
     "weight_decay": "weight decay",
@@ -303,7 +313,7 @@ def optimizer_sweep(frames: Frames) -> pd.DataFrame:
     points = points.assign(diverged=points["diverged"].eq(True))
     chosen = pd.concat(spaced(group) for _, group in points.groupby(CELL, sort=False))
     panel = chosen["workload"] + ", " + chosen["setup"] + ", " + chosen["place"]
-    named = chosen[[*POINT, "diverged"]].assign(panel=panel, **said(chosen))
+    named = chosen[[*POINT, "diverged"]].assign(panel=panel, **varied_in_words(chosen))
     named["cell_order"] = chosen.groupby(CELL)["order"].transform("min")
     course = means(frames.table("curves").dropna(subset="loss"), ["loss"], MOST_VALUES)
     frame = course.merge(named, on=POINT).sort_values(["cell_order", "value", "point", "step"])
@@ -316,17 +326,17 @@ def optimizer_sweep(frames: Frames) -> pd.DataFrame:
 def spaced(points: pd.DataFrame) -> pd.DataFrame:
     """As many of a cell's trainings as a panel holds, evenly spaced by final loss."""
     ordered = points.sort_values(["diverged", "final_loss"], kind="stable")
-    places = np.linspace(0, len(ordered) - 1, min(len(ordered), MOST_LINES))
+    places = np.linspace(0, len(ordered) - 1, min(len(ordered), MOST_SERIES))
     return ordered.iloc[places.round().astype(int)]
 
 
-def said(points: pd.DataFrame) -> dict[str, pd.Series]:
+def varied_in_words(points: pd.DataFrame) -> dict[str, pd.Series]:
     """Each training's `value` of the first setting that varies, this in words, and all that vary."""
-    varying = [name for name in SETTINGS if points[name].nunique(dropna=False) > 1]
-    first, *_ = varying or SETTINGS
+    varying = [name for name in SETTING_LABELS if points[name].nunique(dropna=False) > 1]
+    first, *_ = varying or SETTING_LABELS
     texts = pd.DataFrame(
         {
-            name: SETTINGS[name] + " " + points[name].map("{:g}".format).replace("nan", "off")
+            name: SETTING_LABELS[name] + " " + points[name].map("{:g}".format).replace("nan", "off")
             for name in varying or [first]
         }
     )

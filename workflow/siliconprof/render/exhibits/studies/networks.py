@@ -4,20 +4,20 @@ import math
 
 import pandas as pd
 
-from siliconprof import words
-from siliconprof.analyse.frames import DEVICE, PATH, Frames, alike_but, rank
+from siliconprof import formatting
+from siliconprof.analyse.frames import DEVICE, PATH, Frames, group_numbers, rank
 from siliconprof.render.drawers import StackedBars
-from siliconprof.render.exhibit import PLACE, Column, Num, Text, exhibit
-from siliconprof.render.exhibits.studies.grid import whole
+from siliconprof.render.exhibit import PLACE_TEXTS, Column, Num, Text, exhibit
+from siliconprof.render.exhibits.studies.grid import integers_as_text
 
-TRAINER = "epochs"
+NETWORKS_TRAINER = "epochs"
 ARTICLES_ORDER = ("MLP", "CNN", "LSTM")
 STEP = "whole_step_ms"
 
 
 def trained(frames: Frames) -> pd.DataFrame:
     """Points with `title` and `epoch_s`, whose interval is as wide as that of its steps."""
-    frame = frames.points[frames.points["trainer"] == TRAINER]
+    frame = frames.points[frames.points["trainer"] == NETWORKS_TRAINER]
     frame = frame[~frame["is_mechanism_check"]]
     names = frame["network"].fillna(frame["module"]).str.upper()
     several = frame.groupby(names)["workload"].transform("nunique") > 1
@@ -31,7 +31,7 @@ def trained(frames: Frames) -> pd.DataFrame:
     ).sort_values(["network_order", "title", "place_order", "batch_size", "order"])
 
 
-PARTS = {
+EPOCH_PART_LABELS = {
     "data_ms": "data",
     "trace_ms": "building the graph (MLX)",
     "forward_ms": "forward",
@@ -48,14 +48,14 @@ EPOCH = "training and validation; its interval is as wide as that of the steps"
         panel="panel",
         group="place",
         row="row",
-        parts=PARTS,
+        parts=EPOCH_PART_LABELS,
         x="time of a step / ms",
         dot=("whole_step_ms", "whole step, timed by itself"),
     ),
     table=(
         Text("title", "Network"),
         Num("batch_size", "Batch", integer=True),
-        *PLACE,
+        *PLACE_TEXTS,
         Num("epoch_s", "Epoch", "s", help=EPOCH),
         Text("epoch_means", "Epoch is", below="made"),
         Num("whole_step_ms", "Whole step", "ms"),
@@ -71,27 +71,27 @@ def networks(frames: Frames) -> pd.DataFrame:
     Each network and batch size; one that was not measured has its reason.
     """
     cells = frames.cells
-    lost = cells[cells["trainer"].eq(TRAINER) & cells["status"].ne("ok")]
+    lost = cells[cells["trainer"].eq(NETWORKS_TRAINER) & cells["status"].ne("ok")]
     lost = lost.assign(title=lost["module"].str.upper())
     frame = pd.concat([trained(frames), lost], ignore_index=True).copy()
     status = frame["point_status"].fillna(frame["status"])
     reason = frame["point_reason"].fillna(frame["reason"]).fillna("no reason given")
-    why = (status.map(words.STATUS_WORDS) + ": " + reason).where(status != "ok")
-    steps = of(frame, "epoch_measured_steps", "epoch_steps") + " steps"
-    validated = of(frame, "epoch_measured_validation_steps", "epoch_validation_steps")
+    why = (status.map(formatting.STATUS_WORDS) + ": " + reason).where(status != "ok")
+    steps = part_of_total(frame, "epoch_measured_steps", "epoch_steps") + " steps"
+    validated = part_of_total(frame, "epoch_measured_validation_steps", "epoch_validation_steps")
     made = steps + ", " + validated + " validation batches"
     setup = frame["backend_label"] + " · " + frame["precision"]
     return frame.assign(
         why_not=why,
         panel=frame["title"].where(why.isna()),  # what was not measured is in the table alone
-        row="batch " + whole(frame["batch_size"]) + ", " + setup,
+        row="batch " + integers_as_text(frame["batch_size"]) + ", " + setup,
         made=made.where(frame["epoch_means"] == "extrapolated", ""),
     )
 
 
-def of(frame: pd.DataFrame, part: str, every: str) -> pd.Series:
+def part_of_total(frame: pd.DataFrame, part: str, every: str) -> pd.Series:
     """`24 of 1563`."""
-    return whole(frame[part]) + " of " + whole(frame[every])
+    return integers_as_text(frame[part]) + " of " + integers_as_text(frame[every])
 
 
 OF_EPOCHS = "training and validation; the first table has the ratio of a training step"
@@ -148,7 +148,7 @@ def measured(frames: Frames) -> pd.DataFrame:
     frame = frame[frame["epoch_s_low"].gt(0)]
     epochs = ["epoch_s", "epoch_s_low", "epoch_s_high", "epoch_s_n"]
     names = ["source", "host", "network_order", "title", "batch_size", *epochs]
-    work = alike_but(frame, *PATH)
+    work = group_numbers(frame, *PATH)
     own = [frame[name] for name in DEVICE]
     sides = frame[names].assign(
         work=work,
@@ -172,7 +172,7 @@ def measured(frames: Frames) -> pd.DataFrame:
             "network": both["title"],
             "published": False,
             "source_text": "",
-            "batch": whole(both["batch_size"]),
+            "batch": integers_as_text(both["batch_size"]),
             "times": times,
             "times_low": both["epoch_s_low_b"] / both["epoch_s_high"],
             "times_high": both["epoch_s_high_b"] / both["epoch_s_low"],

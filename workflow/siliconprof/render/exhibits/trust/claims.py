@@ -6,13 +6,13 @@ from typing import Any
 
 import pandas as pd
 
-from siliconprof import words
+from siliconprof import formatting
 from siliconprof.analyse.frames import Frames, records
 from siliconprof.claims.figures import shown
-from siliconprof.claims.verdicts import NOT_TESTABLE, VERDICTS
-from siliconprof.render.exhibit import PLACE, Column, Text, exhibit
+from siliconprof.claims.verdicts import CLAIM_VERDICTS, NOT_TESTABLE
+from siliconprof.render.exhibit import PLACE_TEXTS, Column, Text, exhibit
 
-UNITS = {" times": " ×", " percent": " %"}
+UNIT_WORDS = {" times": " ×", " percent": " %"}
 CLAIM: tuple[Column, ...] = (
     Text("quoted", "Claim", below="source", prose=True),
     Text("printed", "Published", badge="mark"),
@@ -24,7 +24,7 @@ def in_words(frames: Frames) -> pd.DataFrame:
     """All claims, in the order of the sources."""
     frame = frames.results.frame("claims").astype(object)  # also where a column has no text
     unit, printed_unit = (" " + frame[name] for name in ("unit", "published_unit"))
-    unit, printed_unit = (series.replace(UNITS).fillna("") for series in (unit, printed_unit))
+    unit, printed_unit = (series.replace(UNIT_WORDS).fillna("") for series in (unit, printed_unit))
     bounded = frame["claimed_low"].notna() | frame["claimed_high"].notna()
     value, low, high = (
         frame[f"measured_{name}"].map(shown, "ignore").astype(object)
@@ -53,7 +53,7 @@ def in_words(frames: Frames) -> pd.DataFrame:
 def claims(frames: Frames) -> pd.DataFrame:
     """Published claims that these results decide, or leave open for a reason of their own."""
     frame = in_words(frames)
-    frame = frame.assign(place=frame["verdict"].map(VERDICTS.index))
+    frame = frame.assign(place=frame["verdict"].map(CLAIM_VERDICTS.index))
     return frame[frame["verdict"] != NOT_TESTABLE].sort_values("place", kind="stable")
 
 
@@ -85,14 +85,14 @@ def claims_others(frames: Frames) -> pd.DataFrame:
 
 
 NOTES = {"no_empty_kernel"}  # puts no number in doubt; the table of cells has it
-UNKNOWN = "This version has no explanation of it."
+NO_EXPLANATION = "This version has no explanation of it."
 
 
 @exhibit(
     "flags",
     table=(
         Text("flag", "Flag", below="means", prose=True),
-        *PLACE,
+        *PLACE_TEXTS,
         Text("workload", "Workload"),
         Text("seen", "What was seen", prose=True),
     ),
@@ -107,20 +107,20 @@ def flags(frames: Frames) -> pd.DataFrame:
     what every cell has, which the page's head says once.
     """
     cells = frames.cells.dropna(subset=["flags"])
-    found: list[Any] = [list(words.flags(row)) for row in records(cells)]
+    found: list[Any] = [list(formatting.flags(row)) for row in records(cells)]
     frame = cells.assign(found=pd.Series(found, cells.index, object)).explode("found")
     frame = frame.dropna(subset=["found"])
     frame = frame.assign(flag=frame["found"].str[0], seen=frame["found"].str[1])
-    elsewhere = words.STATISTICS | frames.flags_of_all | NOTES
+    elsewhere = formatting.STATISTICAL_FLAGS | frames.flags_of_all | NOTES
     frame = frame[~frame["flag"].isin(elsewhere)].sort_values(["flag", "order"], kind="stable")
-    means = frame["flag"].map(words.FLAG_WORDS).fillna(UNKNOWN)
+    means = frame["flag"].map(formatting.FLAG_WORDS).fillna(NO_EXPLANATION)
     return frame.assign(means=means.where(~frame["flag"].duplicated()))
 
 
 @exhibit(
     "every-cell",
     table=(
-        *PLACE,
+        *PLACE_TEXTS,
         Text("workload", "Workload"),
         Text("status", "Status", below="means"),
         Text("remarks", "Reason, or flags", prose=True),
@@ -136,10 +136,10 @@ def every_cell(frames: Frames) -> pd.DataFrame:
     frame = frames.cells
     ran = frame["scenario_applied"].fillna(frame["scenario_derived"])
     codes = frame["flags"].fillna("").str.split(";")
-    elsewhere = {""} | words.STATISTICS | frames.flags_of_all
+    elsewhere = {""} | formatting.STATISTICAL_FLAGS | frames.flags_of_all
     flags = [", ".join(sorted(set(own) - elsewhere)) for own in codes]
     return frame.assign(
-        means=frame["status"].map(words.STATUS_WORDS).mask(frame["status"] == "ok"),
+        means=frame["status"].map(formatting.STATUS_WORDS).mask(frame["status"] == "ok"),
         remarks=frame["reason"].fillna(pd.Series(flags, frame.index)),
         ran=(frame["scenario"] + " → " + ran).fillna(frame["scenario"]),
         css=(frame["status"] == "ok").map({True: "", False: "failed"}),

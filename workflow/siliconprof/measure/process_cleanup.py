@@ -20,9 +20,9 @@ from siliconprof.hosts import machine
 
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 GRACE_S = 0.5  # helpers, such as multiprocessing's, end by themselves once the cell has ended
-LIMIT_S = 5.0  # what is stuck in the kernel ends when that lets it go
+END_LIMIT_S = 5.0  # what is stuck in the kernel ends when that lets it go
 POLL_S = 0.02
-SHOWN, LONGEST = 5, 40  # processes that are named, characters of a name
+SHOWN_PROCESSES, LONGEST_COMMAND = 5, 40  # processes that are named, characters of a name
 
 
 def adopt() -> None:
@@ -33,7 +33,7 @@ def adopt() -> None:
 
 
 def end(group: int, grace_s: float = GRACE_S) -> list[str]:
-    """Kill what a cell has left, for `LIMIT_S` at most: names of what was killed.
+    """Kill what a cell has left, for `END_LIMIT_S` at most: names of what was killed.
 
     Args:
         group: the process group of the cell's measuring process, which has ended.
@@ -43,7 +43,7 @@ def end(group: int, grace_s: float = GRACE_S) -> list[str]:
     began_s = time.monotonic()
     while left := _children() if sys.platform == "linux" else _members(group):
         waited_s = time.monotonic() - began_s
-        if waited_s > grace_s + LIMIT_S:
+        if waited_s > grace_s + END_LIMIT_S:
             break
         if waited_s >= grace_s:
             killed |= left
@@ -69,7 +69,7 @@ def _children() -> dict[int, str]:
             with suppress(ChildProcessError):
                 os.waitpid(pid, os.WNOHANG)
         else:
-            found[pid] = f"{printable(head.partition('(')[2])[:LONGEST]} (PID {pid})"
+            found[pid] = f"{printable(head.partition('(')[2])[:LONGEST_COMMAND]} (PID {pid})"
     return found
 
 
@@ -84,5 +84,5 @@ def _members(group: int) -> dict[int, str]:
 
 def listed(names: Sequence[str]) -> str:
     """A few of the names."""
-    more = [f"and {len(names) - SHOWN} more"] if len(names) > SHOWN else []
-    return ", ".join([*names[:SHOWN], *more])
+    more = [f"and {len(names) - SHOWN_PROCESSES} more"] if len(names) > SHOWN_PROCESSES else []
+    return ", ".join([*names[:SHOWN_PROCESSES], *more])

@@ -5,28 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from siliconprof.session.cell_run import CellRun
 from siliconprof.session.self_checks import Check, not_checked, verdict
-from siliconprof.session.session import Session
 
 MOST_STEPS = 8  # of one training that are watched: a gradient scaler leaves some out
 MOST_NAMES = 4  # of weights, in a reason
-NOTHING = "a whole step changes none of the weights that it is said to train"
-FLAG = "weights_unchanged"
+CHANGES_NOTHING = "a whole step changes none of the weights that it is said to train"
+UNCHANGED_FLAG = "weights_unchanged"
 
 
-class Trained:
+class WeightWatch:
     """Watches the weights of one training around whole steps, outside of what is timed.
 
     Args:
         workload: what is trained.
-        weights: the trained weights of the moment by name, arrays of the session's framework.
+        weights: the trained weights of the moment by name, arrays of the run's framework.
     """
 
     def __init__(
-        self, session: Session, workload: Any, weights: Callable[[], Mapping[str, Any]]
+        self, cell_run: CellRun, workload: Any, weights: Callable[[], Mapping[str, Any]]
     ) -> None:
-        self.session, self.weights = session, weights
-        self._rate = workload.optimizer_settings(session.cell.precision)["lr"]
+        self.cell_run, self.weights = cell_run, weights
+        self._rate = workload.optimizer_settings(cell_run.cell.precision)["lr"]
         self.unchanged: set[str] | None = None  # by every step so far; None: none was watched
         self._steps = 0
         self._before: dict[str, Any] = {}
@@ -57,11 +57,11 @@ class Trained:
         if self.unchanged is None or not (names := [*self.weights()]):
             return {}
         if len(self.unchanged) == len(names):
-            raise ArithmeticError(NOTHING)
+            raise ArithmeticError(CHANGES_NOTHING)
         return {"trained": {"weights": len(names), "unchanged": sorted(self.unchanged)}}
 
     def _values(self) -> dict[str, Any]:
-        sampled = self.session.backend.sampled
+        sampled = self.cell_run.backend.sampled
         return {name: sampled(weight) for name, weight in self.weights().items()}
 
     def _is_rounded_away(self, values: Any, name: str) -> bool:
@@ -72,9 +72,9 @@ class Trained:
         return bool(abs(values).min() * digit / 2 > self._rate)
 
 
-def check(session: Session) -> Check:
+def check(cell_run: CellRun) -> Check:
     """Whether every trained weight was changed by a whole step; a flag where not."""
-    found = [point["trained"] for point in session.points if point.get("trained")]
+    found = [point["trained"] for point in cell_run.points if point.get("trained")]
     names = sorted({name for one in found for name in one["unchanged"]})
     weights = max((one["weights"] for one in found), default=0)
     if not found:
@@ -82,5 +82,5 @@ def check(session: Session) -> Check:
     more = f" and {len(names) - MOST_NAMES} more" if len(names) > MOST_NAMES else ""
     reason = f"no whole step changes {', '.join(names[:MOST_NAMES])}{more}" if names else None
     if reason:
-        session.flag(FLAG, reason)
+        cell_run.flag(UNCHANGED_FLAG, reason)
     return verdict(reason, weights=weights)

@@ -19,12 +19,12 @@ GROWN_S = 12e-3  # and one whose double takes not about twice as long gets more,
 STRAIGHT = (1.9, 2.1)
 LOOKS, FEWEST_LOOKS, LOOK_S = 5, 3, 20e-3  # at how long a call lasts; the third ends them
 VECTOR_BYTES, MOST_VECTOR_BYTES = 2**26, 2**32 - 2**20  # Metal's arrays end at 4 GiB
-COLUMNS = 2**12
-SIDE, MOST_SIDE = 2**8, 2**12  # of the products
+VECTOR_COLUMNS = 2**12
+SMALLEST_SIDE, MOST_SIDE = 2**8, 2**12  # of the products
 PRODUCTS = 2**6  # of one side, before a larger side is tried
 
 
-class Work(NamedTuple):
+class ReferenceKernel(NamedTuple):
     """A kernel with so much work."""
 
     launch: Callable[[], Any]
@@ -33,7 +33,7 @@ class Work(NamedTuple):
     bytes: int  # read
 
 
-class Workshop:
+class ReferenceKernels:
     """One long random vector, and the two kernels that take what they need of it."""
 
     def __init__(self, backend: Backend, seed: int, most_bytes: int) -> None:
@@ -50,13 +50,13 @@ class Workshop:
         backend = self.backend
         self.vector: Any = None
         one = backend.normal((1, 1), self.seed)
-        row = backend.matmul(one, backend.normal((1, COLUMNS), self.seed + 1))
+        row = backend.matmul(one, backend.normal((1, VECTOR_COLUMNS), self.seed + 1))
         backend.evaluate(row)
         self.width = int(row.itemsize)
-        rows = min(n_bytes, self.most_bytes) // (COLUMNS * self.width)
+        rows = min(n_bytes, self.most_bytes) // (VECTOR_COLUMNS * self.width)
         column = backend.matmul(backend.normal((rows, 1), self.seed + 2), one)
         self.vector = (column * row).reshape(-1)
-        self.length = rows * COLUMNS
+        self.length = rows * VECTOR_COLUMNS
         backend.evaluate(self.vector)
 
     def _part(self, begin: int, *shape: int) -> Any:
@@ -64,12 +64,12 @@ class Workshop:
         self.backend.evaluate(part)
         return part
 
-    def sum(self, n: int) -> Work:
+    def sum(self, n: int) -> ReferenceKernel:
         """The sum of n values."""
         part = self._part(0, n)
-        return Work(lambda: part.sum(), lambda total: total.item(), n, n * self.width)
+        return ReferenceKernel(lambda: part.sum(), lambda total: total.item(), n, n * self.width)
 
-    def products(self, side: int, n: int) -> Work:
+    def products(self, side: int, n: int) -> ReferenceKernel:
         """n products of two square matrices of that side, added up, in one call.
 
         The operands have shapes (side, n·side) and (n·side, side), laid out so that n does not
@@ -77,18 +77,18 @@ class Workshop:
         """
         a = self._part(0, n * side, side).T
         b = self._part(n * side**2, n * side, side)
-        return Work(
+        return ReferenceKernel(
             lambda: self.backend.matmul(a, b),
             lambda product: product[0][0].item(),
             2 * n * side**3,
             2 * n * side**2 * self.width,
         )
 
-    def call_s(self, work: Work) -> float:
+    def call_s(self, work: ReferenceKernel) -> float:
         """Seconds of one call, exactly as operations are timed."""
         return call_s(lambda: self.backend.evaluate(work.launch()), self.backend)
 
-    def marked_s(self, work: Work, launches: int) -> tuple[float, float]:
+    def marked_s(self, work: ReferenceKernel, launches: int) -> tuple[float, float]:
         """Seconds of launches in a row by the backend's marks, and by the host's clock around them.
 
         The second includes the wait; no launches at all show how long that takes.
@@ -104,7 +104,7 @@ class Workshop:
         wall_s = time.perf_counter() - began
         return backend.seconds_between(begin, end), wall_s
 
-    def finished(self, work: Work) -> tuple[float, float]:
+    def finished(self, work: ReferenceKernel) -> tuple[float, float]:
         """(seconds of one timed call, seconds from its end until a value of its result is read)."""
         results: list[Any] = []
 
@@ -117,7 +117,7 @@ class Workshop:
         work.read(results[0])
         return timed_s, time.perf_counter() - began
 
-    def lasts_s(self, work: Work) -> float:
+    def lasts_s(self, work: ReferenceKernel) -> float:
         """Seconds that a call really takes, even where the timed call does not wait for its end."""
         sum(self.finished(work))  # compiles, loads and touches memory
         durations_s: list[float] = []
@@ -134,12 +134,12 @@ class Workshop:
         while True:
             n = self.length // 2
             lasts = self.lasts_s(self.sum(n))
-            grown_bytes = (self.length + COLUMNS) * self.width
+            grown_bytes = (self.length + VECTOR_COLUMNS) * self.width
             if lasts >= CALL_S or grown_bytes > self.most_bytes:
                 break
             self.lengthen(self.length * self.width * min(8, max(2, int(CALL_S / lasts))))
         if lasts >= SLOW_S:
-            fewer = max(int(n * AIM_S / lasts), COLUMNS)
+            fewer = max(int(n * AIM_S / lasts), VECTOR_COLUMNS)
             return fewer, lasts * fewer / n
         while 2 * lasts <= GROWN_S:
             double = self.lasts_s(self.sum(2 * n))
@@ -153,7 +153,7 @@ class Workshop:
 
     def fit_products(self) -> tuple[int, int, float]:
         """(side, how many products to add up in one call, its seconds)."""
-        side, n = SIDE, 1
+        side, n = SMALLEST_SIDE, 1
         while True:
             lasts = self.lasts_s(self.products(side, n))
             if lasts >= CALL_S:

@@ -48,7 +48,7 @@ TAKEN_OUT = {
 }
 NOT_INHERITED = _named(*TAKEN_OUT.values())
 # A person's choice, which changes times or rounding.
-LEFT = _named(
+REMOVED_VARIABLES = _named(
     "OMP_* KMP_* GOMP_* MKL_* OPENBLAS_* BLIS_* VECLIB_* DNNL_* ONEDNN_* ATEN_* MALLOC_* "
     "GLIBC_TUNABLES NVIDIA_TF32_OVERRIDE CUBLAS_* CUBLASLT_* CUDNN_* CUDA_MODULE_LOADING "
     "CUDA_DEVICE_MAX_CONNECTIONS CUDA_CACHE_* CUDA_*_PTX_JIT CUDA_SCALE_LAUNCH_QUEUES "
@@ -57,8 +57,8 @@ LEFT = _named(
     "DYLD_INSERT_LIBRARIES"
 )
 PRELOADED = ("LD_PRELOAD", "DYLD_INSERT_LIBRARIES")  # an allocator, a BLAS: the files' names say it
-PLAIN = re.compile(r"[A-Za-z0-9 _.,:;=+*{}()-]{0,100}")  # no path, no address
-FLAG = "environment_variables"
+PLAIN_VALUE = re.compile(r"[A-Za-z0-9 _.,:;=+*{}()-]{0,100}")  # no path, no address
+VARIABLES_FLAG = "environment_variables"
 
 
 def without(inherited: Mapping[str, str]) -> dict[str, str]:
@@ -76,7 +76,7 @@ def account(inherited: Mapping[str, str], own: Mapping[str, str]) -> dict[str, A
     """
     others = {name: value for name, value in sorted(inherited.items()) if name not in own}
     taken_out = [name for name in others if NOT_INHERITED.match(name)]
-    left = {n: v for n, v in others.items() if n not in taken_out and LEFT.match(n)}
+    left = {n: v for n, v in others.items() if n not in taken_out and REMOVED_VARIABLES.match(n)}
     left |= {n: re.sub(r"[^\s:]*/", "", left[n]) for n in PRELOADED if n in left}
-    shown = {name: value if PLAIN.fullmatch(value) else None for name, value in left.items()}
+    shown = {name: value if PLAIN_VALUE.fullmatch(value) else None for name, value in left.items()}
     return {"taken_out": taken_out, "left": shown}

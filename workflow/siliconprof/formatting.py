@@ -101,7 +101,7 @@ FLAG_WORDS = {
     "energy_one_die": "The library counts the energy of one die of two on this chip: no figure "
     "for the SoC.",
 }
-STATISTICS = {"noisy", "drift", "change_point"}  # no mark of a cell: the intervals say it
+STATISTICAL_FLAGS = {"noisy", "drift", "change_point"}  # no mark of a cell: the intervals say it
 PART_WORDS = {  # parts of a step, where the page calls them otherwise
     "products": "matrix products",
     "blocked": "being blocked",
@@ -111,7 +111,7 @@ REFERENCE_BLAS = "reference BLAS"  # how `frameworks` and the backends begin its
 SOURCE_BADGES = {"another host": "other host", "reference": "reference"}
 
 
-def whose(row: Mapping[str, Any]) -> str:
+def foreign_host(row: Mapping[str, Any]) -> str:
     """`other host: gpu-box` of a row that is not this host's; else empty."""
     badge = SOURCE_BADGES.get(row.get("source", ""))
     return f"{badge}: {row['host']}" if badge else ""
@@ -157,7 +157,7 @@ def significant(value: float, digits: int = 3) -> str:
     return text.replace(",", THIN if abs(value) >= 9999.5 else "").replace("-", "−")
 
 
-def whole(value: float) -> str:
+def integer(value: float) -> str:
     """A whole number, its digits not grouped."""
     return _beyond_digits(round(value) if math.isfinite(value) else value) or f"{value:.0f}"
 
@@ -165,7 +165,7 @@ def whole(value: float) -> str:
 def grouped(value: float) -> str:
     """A whole number, digits grouped from 10 000."""
     if not abs(value) >= 9999.5:
-        return whole(value)
+        return integer(value)
     return _beyond_digits(value) or f"{value:,.0f}".replace(",", THIN)
 
 
@@ -187,7 +187,7 @@ def percent(share: float) -> str:
 
 def whole_percent(share: float) -> str:
     """A share as `15 %`."""
-    return f"{whole(100 * share)}{THIN}%".replace("-", "−")
+    return f"{integer(100 * share)}{THIN}%".replace("-", "−")
 
 
 def change(share: float) -> str:

@@ -9,7 +9,7 @@ from importlib.machinery import PathFinder
 from importlib.util import module_from_spec
 
 
-def import_alone(name: str, bare: Collection[str]) -> None:
+def import_directly(name: str, bare: Collection[str]) -> None:
     """Import a dotted module without running the code of the `bare` packages above it."""
     parts = name.split(".")
     for depth in range(1, len(parts)):

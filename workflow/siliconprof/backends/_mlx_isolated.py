@@ -14,7 +14,7 @@ from time import perf_counter
 from typing import Any
 
 from siliconprof.backends import _mlx_operators
-from siliconprof.backends._alone import SMALL_BYTES, VALUE, Call, Cold, Reuse
+from siliconprof.backends._isolated import SMALL_BYTES, VALUE, Call, ColdMemory, Reuse
 from siliconprof.backends._mlx_operators import VIEWS, Primitive
 from siliconprof.backends.base import Unsupported
 from siliconprof.hosts import caches
@@ -31,7 +31,7 @@ def calls(backend: Any, workload: Any, batch: Any) -> list[Call]:
     stepper = backend.stepper(workload, 0)
     try:
         graph = _mlx_operators.StepGraph(stepper, stepper.arrays(batch))
-    except _mlx_operators.Unknown as error:
+    except _mlx_operators.UnknownPrimitive as error:
         raise Unsupported(str(error)) from None
     makers = {name: one for one in graph.primitives for name, *_ in one.outputs}
     layouts = {name: layout for one in graph.primitives for name, *layout in one.outputs}
@@ -143,9 +143,9 @@ class _Alone:
         shape, dtype = self.layouts[name]
         return self._flat(dtype, math.prod(shape)).reshape(shape)
 
-    def _of_dtype(self, dtype: Any) -> Cold:
+    def _of_dtype(self, dtype: Any) -> ColdMemory:
         beyond_bytes = caches.beyond_bytes(caches.last_level_bytes()[0])
-        return Cold(partial(self._flat, dtype), beyond_bytes // dtype.size)
+        return ColdMemory(partial(self._flat, dtype), beyond_bytes // dtype.size)
 
     def _region(self, name: str) -> Any:
         """An operand that comes from memory."""

@@ -19,7 +19,7 @@ OTHERWISE = (
     ("lora_rank", 8, "lora_rank: 8"),
 )
 AUTO = "auto"  # a batch size that the memory model finds
-ASKED = (
+BATCH_ASKED = (
     "batch_size_asked"  # parameter of a cell: the config's, where a smaller one fits in its place
 )
 THREAD_VARIABLES = (
@@ -28,7 +28,7 @@ THREAD_VARIABLES = (
 )
 
 
-class Trial:
+class ResolvedCell:
     """A cell with its plug-ins, for the planner, the supervisor and the measuring process.
 
     Attributes:
@@ -161,7 +161,7 @@ class Trial:
     @property
     def smaller_batch(self) -> str | None:
         """In words, that its batch is smaller than the config's; None where it is not."""
-        asked = self.cell.parameters.get(ASKED)
+        asked = self.cell.parameters.get(BATCH_ASKED)
         if asked is None:
             return None
         return (
@@ -178,13 +178,13 @@ class Trial:
         return self._workload(batch_size).memory_bytes(*self._device)
 
     @cached_property
-    def _question(self) -> memory_model.Question:
+    def _question(self) -> memory_model.ScenarioInputs:
         cell = self.cell
         predicted = self.workload.memory_bytes(*self._device)
         capacity, source = self._capacity
         near = self.trains and cell.scenario == "near-capacity"
         offloaded = self.workload.offloaded_memory_bytes(*self._device) if self.trains else {}
-        return memory_model.Question(
+        return memory_model.ScenarioInputs(
             requested=cell.scenario,
             predicted_bytes=footprint.total(predicted) if predicted else None,
             capacity_bytes=capacity,
@@ -218,7 +218,7 @@ class Trial:
         return bool(self.trains and one and capacity and footprint.total(predicted) > capacity)
 
     @cached_property
-    def _decision(self) -> memory_model.Decision:
+    def _decision(self) -> memory_model.ScenarioChoice:
         return memory_model.decide(self._question)
 
     @property
@@ -240,7 +240,7 @@ class Trial:
             "applied": self._decision.applied,
             "batch_size": workload.batch_size if self.trains else None,
             "batch_size_found": question.auto_batch,
-            "batch_size_asked": cell.parameters.get(ASKED),
+            "batch_size_asked": cell.parameters.get(BATCH_ASKED),
             "predicted_bytes": need,
             "predicted_parts_bytes": workload.memory_bytes(*self._device),
             "offloaded_parts_bytes": offloaded,

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 from siliconprof.backends import _torch_operators
-from siliconprof.backends._alone import SMALL_BYTES, VALUE, Call, Cold, Reuse
+from siliconprof.backends._isolated import SMALL_BYTES, VALUE, Call, ColdMemory, Reuse
 from siliconprof.hosts import caches, machine
 
 # glibc gives larger blocks back to the system, to begin with (mallopt(3), M_MMAP_THRESHOLD).
@@ -24,7 +24,7 @@ MAPPED_BYTES = 2**17
 BEFORE_UPDATE = 3  # edges of a step's clock: data, forward and backward pass
 
 
-class Layout(NamedTuple):
+class TensorLayout(NamedTuple):
     """Of a tensor."""
 
     shape: tuple[int, ...]
@@ -32,7 +32,7 @@ class Layout(NamedTuple):
     dtype: Any
 
 
-class Seen(NamedTuple):
+class OperatorCall(NamedTuple):
     """An operator as it was called."""
 
     function: Any
@@ -55,7 +55,7 @@ def calls(backend: Any, workload: Any, batch: Any, clock: Any) -> list[Call]:
             weight.grad = torch.zeros_like(weight)
         stepper.optimizer.step()  # which makes its state
         stepper.optimizer.zero_grad()
-        watched = _Watched(clock)
+        watched = _RecordedStep(clock)
         clock.start(split=True)
         with (
             _torch_operators.watch(watched.see, "cpu"),
@@ -67,14 +67,14 @@ def calls(backend: Any, workload: Any, batch: Any, clock: Any) -> list[Call]:
     for index, (operator, seen) in enumerate(zip(operators, watched.seen, strict=True)):
         fresh = index in watched.lasting
 
-        def alone(seen: Seen = seen, fresh: bool = fresh) -> Callable[[], float]:
+        def alone(seen: OperatorCall = seen, fresh: bool = fresh) -> Callable[[], float]:
             return _alone(torch, seen, fresh, cold)
 
         found.append(Call(operator, (operator.kind, repr(seen.leaves), seen.cold, fresh), alone))
     return found
 
 
-class _Watched:
+class _RecordedStep:
     """Operators of a step as they were called.
 
     Attributes:
@@ -83,7 +83,7 @@ class _Watched:
     """
 
     def __init__(self, clock: Any) -> None:
-        self.seen: list[Seen] = []
+        self.seen: list[OperatorCall] = []
         self.lasting: set[int] = set()
         self._clock = clock
         self._reuse = Reuse(caches.beyond_bytes(caches.last_level_bytes()[0]) // 2)
@@ -107,7 +107,7 @@ class _Watched:
         moved_bytes = _torch_operators._bytes((args, kwargs)) + _torch_operators._bytes(made)
         self._reuse.used([*operands, *map(_memory, made)], moved_bytes)
         own = [_layout(x) if _is_tensor(x) else x for x in leaves]
-        self.seen.append(Seen(function, own, tree, cold))
+        self.seen.append(OperatorCall(function, own, tree, cold))
         return result
 
 
@@ -119,8 +119,8 @@ def _memory(tensor: Any) -> int:
     return int(tensor.untyped_storage()._cdata)
 
 
-def _layout(tensor: Any) -> Layout:
-    return Layout(tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype)
+def _layout(tensor: Any) -> TensorLayout:
+    return TensorLayout(tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype)
 
 
 @contextmanager
@@ -167,13 +167,13 @@ def _converted(model: Any, *_: Any, dtype: Any = None, **__: Any) -> Any:
     return model
 
 
-def _cold_memory(torch: Any) -> Callable[[Any], Cold]:
+def _cold_memory(torch: Any) -> Callable[[Any], ColdMemory]:
     """A dtype -> memory of it that no cache holds; an operator that writes into it is no slower for that."""
     beyond_bytes = caches.beyond_bytes(caches.last_level_bytes()[0])
 
     @cache
-    def of(dtype: Any) -> Cold:
-        return Cold(lambda n: _flat(torch, dtype, n), beyond_bytes // dtype.itemsize)
+    def of(dtype: Any) -> ColdMemory:
+        return ColdMemory(lambda n: _flat(torch, dtype, n), beyond_bytes // dtype.itemsize)
 
     return of
 
@@ -182,7 +182,9 @@ def _flat(torch: Any, dtype: Any, n: int) -> Any:
     return torch.full((n,), VALUE if dtype.is_floating_point else 1, dtype=dtype)
 
 
-def _alone(torch: Any, seen: Seen, fresh: bool, cold: Callable[[Any], Cold]) -> Callable[[], float]:
+def _alone(
+    torch: Any, seen: OperatorCall, fresh: bool, cold: Callable[[Any], ColdMemory]
+) -> Callable[[], float]:
     """Measures seconds of a call, giving its result back included.
 
     Args:
@@ -194,7 +196,7 @@ def _alone(torch: Any, seen: Seen, fresh: bool, cold: Callable[[Any], Cold]) -> 
     is_cold = iter(seen.cold)
     own = [
         _operand(torch, leaf, cold if next(is_cold) else None)
-        if isinstance(leaf, Layout)
+        if isinstance(leaf, TensorLayout)
         else partial(_as_it_is, leaf)
         for leaf in seen.leaves
     ]
@@ -215,7 +217,9 @@ def _as_it_is(value: Any) -> Any:
     return value
 
 
-def _operand(torch: Any, layout: Layout, cold: Callable[[Any], Cold] | None) -> Callable[[], Any]:
+def _operand(
+    torch: Any, layout: TensorLayout, cold: Callable[[Any], ColdMemory] | None
+) -> Callable[[], Any]:
     """Gives the tensor of a layout that the next call takes: the same, or each time one from memory."""
     shape, stride, dtype = layout
     reach = sum((n - 1) * s for n, s in zip(shape, stride, strict=True)) + 1 if all(shape) else 0

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from siliconprof.backends.base import Backend
-from siliconprof.session.disturbance import Watch
+from siliconprof.session.disturbance import DisturbanceWatch
 from siliconprof.session.timing import Plan, drifting, noise, order, repeat
 from siliconprof.store.cell import Cell
 
@@ -18,7 +18,7 @@ COURSE = "course.json"  # in the folder of a training's checkpoints, see trainer
 
 
 @dataclass(eq=False)
-class Session:
+class CellRun:
     """The state of one cell while it is measured."""
 
     cell: Cell
@@ -131,7 +131,7 @@ class Session:
         """
         attempts: list[dict[str, Any]] = []
         while True:
-            watch, began = Watch(), time.perf_counter()
+            watch, began = DisturbanceWatch(), time.perf_counter()
             measured = measure()
             spent_s, disturbed = time.perf_counter() - began, watch.disturbed()
             self.timed(spent_s)

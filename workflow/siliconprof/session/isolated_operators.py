@@ -1,10 +1,10 @@
 """A step's distinct operators, each timed alone: the process that `--measure` of `siliconprof predict` starts.
 
-    python -m siliconprof.session.alone SECONDS < JOBS > RESULTS
+    python -m siliconprof.session.isolated_operators SECONDS < JOBS > RESULTS
 
 Of each training, none of which runs, the operators with how often a step calls them. The first one has
 most of the seconds, from the start of the process, and the others share the rest. An operator is called
-`FEWEST` times after a first one, and more often as long as its part of them lasts; once they are gone,
+`FEWEST_CALLS` times after a first one, and more often as long as its part of them lasts; once they are gone,
 once alone. Beside it stands no more memory than it works on and twice the last-level cache.
 """
 
@@ -19,14 +19,14 @@ from time import perf_counter
 from typing import Any
 
 from siliconprof import plugins
-from siliconprof.backends._alone import Call
+from siliconprof.backends._isolated import Call
 from siliconprof.errors import UserError, stage
 from siliconprof.hosts import caches, machine
 from siliconprof.session import inventory
 from siliconprof.stats import statistics
 
-FEWEST, MOST = 3, 50  # calls that are timed
-OWN = 0.7  # of the time, for the first training
+FEWEST_CALLS, MOST_CALLS = 3, 50  # calls that are timed
+OPERATORS_SHARE = 0.7  # of the time, for the first training
 NO_TIME = "the others took all the time"
 QUARTILES = (0.25, 0.5, 0.75)
 
@@ -50,8 +50,8 @@ def timed(calls: Sequence[Call], until: float) -> list[dict[str, Any]]:
         seconds, start = distinct[alike].alone(), perf_counter()
         share_s = max(until - start, 0.0) / left
         times = [seconds()]  # which counts where there is no time for another one
-        while len(times) <= MOST and (now := perf_counter()) < until:
-            if len(times) > FEWEST and now > start + share_s:
+        while len(times) <= MOST_CALLS and (now := perf_counter()) < until:
+            if len(times) > FEWEST_CALLS and now > start + share_s:
                 break
             times.append(seconds())
         times = times[1:] or times
@@ -106,7 +106,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     results = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     sys.stdout = sys.stderr  # for what libraries say
     own, *others = json.load(sys.stdin)
-    found = [answer(own, start + within_s * (OWN if others else 1.0))]
+    found = [answer(own, start + within_s * (OPERATORS_SHARE if others else 1.0))]
     for left, job in zip(range(len(others), 0, -1), others, strict=True):
         now = perf_counter()
         until = now + (start + within_s - now) / left

@@ -49,7 +49,7 @@ class Reuse:
         self._last |= dict.fromkeys(arrays, self._moved_bytes)
 
 
-class Cold:
+class ColdMemory:
     """A large flat array whose regions are used in turn, so that each comes from memory.
 
     Args:
