@@ -28,10 +28,8 @@ CLOSURE = 1.1  # a whole step over the sum of its parts
 SHAPES = ((2, 32), (2, 64), (4, 64), (8, 64))  # batch size and sequence length
 BACKENDS = ("torch-cpu", "mlx")
 HARDLY = 0.02
-REAL_STEPS, REAL_S = (
-    3,
-    20,
-)  # the first does not count: weights and state are made in it; two at least
+# The first does not count: weights and state are made in it; two at least.
+REAL_STEPS, REAL_S = 3, 20
 
 
 @cache

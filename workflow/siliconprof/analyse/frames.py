@@ -60,9 +60,8 @@ TEXTS = (  # made here; without a row pandas would take them for numbers
     *("device_label", "place", "whose", "backend_label", "stem", "model", "stage"),
     *("apart", "variant", "setup"),
 )
-LAUNCH_BOUND_SHARE = (
-    0.9  # share of a step that the host takes to dispatch it, from which the GPU waits
-)
+# Share of a step that the host takes to dispatch it, from which the GPU waits.
+LAUNCH_BOUND_SHARE = 0.9
 SWITCHED_OFF = "switched off for this cell"  # what the sampler says of a probe left out on purpose
 
 
@@ -103,7 +102,7 @@ class Frames:
         """A row for each cell, in the order of cells.csv.
 
         Beside its columns: `here`, `order` (of the page), `device_label`, `place` (with its host where
-        that is another), `foreign_host` (`other host: x`), `where` (`cpu-x (mlx)`), `backend_label`, `model`
+        that is another), `whose` (`other host: x`), `where` (`cpu-x (mlx)`), `backend_label`, `model`
         (module and size), `variant` (LoRA, offload, compiled …), `setup` (`torch-cpu · plain · fp32 ·
         LoRA 8`), `stage` (the scenario applied), `offloads`, `lora` (whether adapters are trained),
         `predicted_on_device_bytes` (without what is offloaded), `probes_off`, `disturbed`,

@@ -49,10 +49,8 @@ from siliconprof.store.point import Series
 from siliconprof.store.table_files import Row
 
 DRAWS = 200
-WATCHED, BETWEEN_OPERATORS = (
-    0,
-    1,
-)  # seeds: of the steps whose operators are timed, and of those between
+# Seeds: of the steps whose operators are timed, and of those between.
+WATCHED, BETWEEN_OPERATORS = 0, 1
 INTERVAL_QUANTILES = (0.025, 0.975)
 TIMED_INSIDE = "its operators, timed inside of steps"
 BEYOND_OPERATORS = "what phases last beyond their operators"

@@ -42,9 +42,8 @@ SAME_TRAINING = [
     *("weight_decay", "beta1", "beta2", "max_gradient_norm"),
 ]
 FIGURE_ENDS = ("median", "low", "high")  # of a time's columns
-SIZE_TOLERANCE = (
-    0.25  # by which share the larger of two models of "equal" size may exceed the smaller
-)
+# By which share the larger of two models of "equal" size may exceed the smaller.
+SIZE_TOLERANCE = 0.25
 
 
 def fits(rows: pd.DataFrame, side: Mapping[str, Any]) -> pd.Series:

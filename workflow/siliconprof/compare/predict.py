@@ -50,9 +50,8 @@ MS = 1e-3
 SPEECH = {"dataset_clip_seconds": 30, "dataset_n_mels": 80}  # what Whisper is made for
 PREDICTED = tuple(part for part in PARTS if part not in (BLOCKED, WAITING))
 
-MAIN_PART_SHARE = (
-    0.5  # of the operators' time, by lines of their kinds: such a prediction is of another kind
-)
+# Of the operators' time, by lines of their kinds: such a prediction is of another kind.
+MAIN_PART_SHARE = 0.5
 MEASURES = "--measure times its own operators on this host"
 NOT_KNOWN = (
     "its operators are those of a step on a CPU: which of them a GPU fuses, and what its own kernels of "

@@ -28,9 +28,8 @@ from siliconprof.store.cell import canonical_sha256
 
 HOST_SCHEMA_VERSION = 2
 MACHINES = "machines"  # folder of the results: which machine has a label
-AUTO_FILE = (
-    "auto.json"  # which label this host has where the config says `auto`, whatever it is called
-)
+# Which label this host has where the config says `auto`, whatever it is called.
+AUTO_FILE = "auto.json"
 MAKE_AGAIN = "delete it to have it made again"
 # The code that detects a host; `frameworks` imports MLX as its backend does, hence the second.
 DETECTOR = ("siliconprof.hosts.detect", "siliconprof.backends.mlx")

@@ -16,10 +16,8 @@ from siliconprof.errors import printable
 LOGGER = "snakemake.logging"
 # Snakemake's event of a failed job, snakemake_interface_logger_plugins.common.LogEvent
 JOB_ERROR = "job_error"
-COMMAND = (
-    "RuleException:\nCalledProcessError",
-    "non-zero exit status",
-)  # what its text begins with, has
+# What its text begins with, has.
+COMMAND = ("RuleException:\nCalledProcessError", "non-zero exit status")
 LONGEST_REASON = 400  # characters of a reason
 
 

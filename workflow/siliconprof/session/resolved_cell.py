@@ -19,9 +19,8 @@ OTHERWISE = (
     ("lora_rank", 8, "lora_rank: 8"),
 )
 AUTO = "auto"  # a batch size that the memory model finds
-BATCH_ASKED = (
-    "batch_size_asked"  # parameter of a cell: the config's, where a smaller one fits in its place
-)
+# Parameter of a cell: the config's, where a smaller one fits in its place.
+BATCH_ASKED = "batch_size_asked"
 THREAD_VARIABLES = (
     *("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS"),
     *("NUMEXPR_NUM_THREADS", "VECLIB_MAXIMUM_THREADS"),

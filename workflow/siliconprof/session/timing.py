@@ -31,10 +31,8 @@ FEWEST_REPEATS = 2  # of one alone no interval is known, not even how wide it is
 NOISY_ABOVE = 0.10  # IQR over median
 DRIFTS_ABOVE = 0.05  # |ratio of levels - 1| from which a significant drift or change matters
 CHANGE_P_BELOW = 0.001  # lower than usual: times that resemble their neighbours lower Pettitt's p
-UNSYNCHRONISED_RUNS = (
-    2,
-    9,
-)  # of unsynchronised steps: at least, and at most where no energy is read
+# Of unsynchronised steps: at least, and at most where no energy is read.
+UNSYNCHRONISED_RUNS = (2, 9)
 UNSYNCHRONISED_RUN_SHARE = 0.03  # of the budget, that one run lasts about
 UNSYNCHRONISED_RUN_STEPS = (2, 1000)  # in one run: at least, where a step is long; at most
 

@@ -32,9 +32,8 @@ if TYPE_CHECKING:
 SIDE, CLASSES = 28, 10  # of the images
 KERNEL = 3  # pixels on a side that a convolution sees
 EPSILON = 1e-7
-FEWEST_EPOCH_STEPS = (
-    4  # on whole batches: half of them may warm up, then one is split and one is not
-)
+# On whole batches: half of them may warm up, then one is split and one is not.
+FEWEST_EPOCH_STEPS = 4
 
 _LIKE_ALL = ("near_capacity_share", "allocator", "probes")
 PARAMETERS: Mapping[str, Any] = {

@@ -12,10 +12,8 @@ from siliconprof.analyse.operator_rows import PARTS
 from siliconprof.render.drawers import Lines, Scatter
 from siliconprof.render.exhibit import PLACE_TEXTS, Column, Exhibit, Num, Rows, Text, exhibit
 
-VARIED_SETTINGS = (
-    "learning_rate",
-    "lora_alpha",
-)  # losses depend on them, the time of a step does not
+# Losses depend on them, the time of a step does not.
+VARIED_SETTINGS = ("learning_rate", "lora_alpha")
 SAID = ["model", "work_label", "setup", "place", "stage", "family_order", "disturbed"]
 
 
