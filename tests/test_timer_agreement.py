@@ -9,9 +9,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import Any
 
 import pytest
 from conftest import opened
+from siliconprof.backends._torch import TorchBackend
 from siliconprof.session.timing import Plan, repeat
 from siliconprof.stats.statistics import median, median_interval
 from threadpoolctl import threadpool_limits
@@ -87,3 +89,16 @@ def undecided(ratios: list[float]) -> bool:
 def test_our_median_is_that_of_torch_s_own_timer() -> None:
     found = agreement(pairs=25, most_pairs=200)
     assert LOW <= found[0] <= HIGH, found
+
+
+def test_a_tenth_more_work_is_no_agreement(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The comparison can fail: our side multiplies a second, ten times narrower matrix."""
+    product = TorchBackend.matmul
+
+    def more(self: Any, a: Any, b: Any) -> Any:
+        product(self, a, b[..., : b.shape[-1] // 10])
+        return product(self, a, b)
+
+    monkeypatch.setattr(TorchBackend, "matmul", more)
+    found = agreement(pairs=15, most_pairs=100)
+    assert found[0] > HIGH and found[1] > 1, found
