@@ -12,6 +12,8 @@ LEAST_IN_DIGITS, MOST_IN_DIGITS = 1e-12, 1e18  # beyond, a number is in powers o
 PREFIXES = (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3), ("", 1.0))
 FEWEST_OF_INTERVAL = 8  # times of which the median has one of 95 %, see `block_median_interval`
 THIN = "\u2009"  # thin space between digits in threes, and between a number and its unit
+MIB, GIB = 2.0**20, 2.0**30  # bytes
+GIGA, TERA = 1e9, 1e12
 
 # Trainer -> what it is called in a setup, where its own name would say nothing.
 TRAINER_WORDS = {"training_run": "whole run", "epochs": "whole epochs"}

@@ -14,9 +14,9 @@ from siliconprof.analyse.equal_work import NO_SPEED_FLAG, flagged
 from siliconprof.analyse.frames import CELL, DEVICE, POINT, Frames, with_flags
 from siliconprof.analyse.throughputs import nonzero
 from siliconprof.declarations import PRODUCT_INTENSITY, TIMES
+from siliconprof.formatting import GIGA, MIB
 from siliconprof.store.table_files import rows
 
-MS, GIGA, MIB = 1e3, 1e-9, 2**-20  # from seconds, from a rate, from bytes
 AT_FULL_SPEED = [
     *("step_ms", "step_low_ms", "step_high_ms", "samples_per_s", "tokens_per_s", "gflop_per_s"),
     *("gb_per_s", "share_of_ceiling", "energy_per_step_j", "energy_scope"),
@@ -41,7 +41,7 @@ def lines(frames: Frames, checks: pd.DataFrame) -> pd.DataFrame:
         beside = beside.join(share, POINT)
     has = [nonzero(points[f"{stem}_median_s"]) for stem in TIMES]
     step_ms = {
-        f"step_{end}ms": MS * np.select(has, [points[f"{s}_{part}_s"] for s in TIMES], np.nan)
+        f"step_{end}ms": 1e3 * np.select(has, [points[f"{s}_{part}_s"] for s in TIMES], np.nan)
         for end, part in (("", "median"), ("low_", "low"), ("high_", "high"))
     }
     bound_by_memory = points["flops"] < PRODUCT_INTENSITY * points["bytes"]
@@ -55,10 +55,10 @@ def lines(frames: Frames, checks: pd.DataFrame) -> pd.DataFrame:
         status=points["point_status"].fillna(points["status"]),
         **step_ms,
         step_n=np.select(has, [points[f"{stem}_n"].astype(float) for stem in TIMES], np.nan),
-        gflop_per_s=points["flop_per_s"] * GIGA,
-        gb_per_s=points["bytes_per_s"] * GIGA,
+        gflop_per_s=points["flop_per_s"] / GIGA,
+        gb_per_s=points["bytes_per_s"] / GIGA,
         share_of_ceiling=beside["bytes_per_s"].where(by_memory, beside["flop_per_s"]),
-        peak_memory_mib=points["device_peak_bytes"] * MIB,
+        peak_memory_mib=points["device_peak_bytes"] / MIB,
         energy_per_step_j=beside["energy_per_step_j"],
         energy_scope=beside["scope"],
     )

@@ -31,9 +31,9 @@ from siliconprof.claims.evidence import (
     spread,
 )
 from siliconprof.claims.figures import Figure, ratio
+from siliconprof.memory.memory_model import BYTES_PER_PARAMETER
 from siliconprof.stats import line_fit, statistics, training_course
 
-BYTES_PER_PARAMETER = 16  # fp32 weight, gradient and AdamW's two moments, as in the paper's Table 2
 LEAST_SAMPLES = 9  # three in each third of a course
 LEAST_COURSE = 100  # steps; the report tells of a difference of 20 of them
 # Relative error of an IQR estimated from n normal values: 1.57 sigma / sqrt(n) over 1.349 sigma

@@ -35,6 +35,7 @@ from typing import TYPE_CHECKING, Annotated
 from siliconprof import formatting, options
 from siliconprof.errors import UserError, nearest, printable
 from siliconprof.remote.bundle_import import read_bundle
+from siliconprof.stats.inference import CONFIDENCE
 from siliconprof.stats.statistics import block_median_interval, median
 from siliconprof.store import record, table_files, temporary
 from siliconprof.store.cell import AXES, Cell, canonical_json
@@ -44,7 +45,6 @@ from siliconprof.store.point import WHOLE
 if TYPE_CHECKING:  # at run time where it is used, since it takes half a second to import
     import pandas as pd
 
-CONFIDENCE = 0.95
 COMPARED_KEYS = (*AXES, "module", "trainer", "threads")  # that a condition may name
 BESIDE = ("warmup_step_s", "forward_only_s", "unsynchronised_step_s", "dispatch_s")
 SAME, FASTER, SLOWER, UNDECIDED = "same", "faster", "slower", "undecided"

@@ -50,7 +50,6 @@ LEAST_STEPS = 10  # of a course that readings are taken from
 # stretch; while it still falls, its end is unknown.
 SETTLED_SHARE = 0.02
 NEAR_SHARE = 0.05  # converged: all but this share of the whole fall is behind
-NORMAL = 1.96  # standard errors in a 95 % interval
 MEDIAN_ERROR = math.sqrt(math.pi / 2)  # of a median over that of a mean, normal values
 
 
@@ -102,7 +101,7 @@ def _noise(values: Sequence[float], means: Sequence[float], over: int) -> float:
     """Half a 95 % interval of a value smoothed over some steps, by how far single ones lie off."""
     rest = [value - mean for value, mean in zip(values, means, strict=True)]
     spread = math.sqrt(math.fsum(r * r for r in rest) / max(1, len(rest) - 1))
-    return NORMAL * spread / math.sqrt(over)
+    return statistics.NORMAL * spread / math.sqrt(over)
 
 
 def elevated_until(norms: Sequence[float]) -> Reading | None:

@@ -19,6 +19,7 @@ from siliconprof.analyse.frames import (
     timed_by_phase,
 )
 from siliconprof.analyse.scaling import AMORTISED
+from siliconprof.formatting import GIGA, MIB
 from siliconprof.hosts.registry import PEAK_OF_PRECISION
 from siliconprof.render import summary
 from siliconprof.render.axes import text
@@ -37,7 +38,6 @@ CEILING_COLUMNS = {  # of ceilings.csv -> what ends a column of the table
     **{"datasheet_reason": "_sheet_why", "workload": "_workload"},
 }
 BACKEND = [*DEVICE, "backend"]
-GIGA = 1e9
 
 
 @exhibit(
@@ -238,7 +238,6 @@ def _sheets(frame: pd.DataFrame, frames: Frames) -> pd.DataFrame:
 CHECK = "a mechanism check: it says nothing about memory or energy"
 JOULES = ["energy_per_step_j", "energy_per_sample_j", "net_energy_per_step_j"]
 ENERGY_COLUMNS = [*POINT, "source_of_energy", "reason", *JOULES]
-MIB = 2.0**20
 
 
 @exhibit(

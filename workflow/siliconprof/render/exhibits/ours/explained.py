@@ -9,6 +9,7 @@ from siliconprof.analyse.attribution import CAUSE, GAP, UNEXPLAINED_PART
 from siliconprof.analyse.equal_work import NO_GAP, WORK
 from siliconprof.analyse.frames import CELL, DEVICE, POINT, Frames
 from siliconprof.analyse.operator_rows import PARTS
+from siliconprof.formatting import MIB
 from siliconprof.render.drawers import Lines, Scatter
 from siliconprof.render.exhibit import PLACE_TEXTS, Column, Exhibit, Num, Rows, Text, exhibit
 
@@ -190,9 +191,6 @@ def gaps(frames: Frames) -> pd.DataFrame:
         wide = 1e3 * parts.pivot(index="pair", columns="part", values=name)
         frame = frame.join(wide.add_suffix(end))
     return frame.reset_index()
-
-
-MIB = 2.0**20
 
 
 def against_measured(

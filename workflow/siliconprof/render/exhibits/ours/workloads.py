@@ -10,11 +10,10 @@ from siliconprof.analyse import answer, throughputs
 from siliconprof.analyse.equal_work import DISTURBED
 from siliconprof.analyse.frames import DEVICE, Frames
 from siliconprof.declarations import Quantity
+from siliconprof.formatting import GIGA, MIB
 from siliconprof.render.drawers import Lines
 from siliconprof.render.exhibit import PLACE_TEXTS, Column, Num, Text, exhibit, load, modules
 from siliconprof.workloads.base import KernelWorkload
-
-MIB, GIGA = 2.0**20, 1e9
 
 
 @exhibit(

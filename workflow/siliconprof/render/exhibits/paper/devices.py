@@ -6,6 +6,7 @@ import pandas as pd
 from siliconprof import formatting
 from siliconprof.analyse import throughputs
 from siliconprof.analyse.frames import CELL, DEVICE, Frames, records, uses_defaults
+from siliconprof.formatting import GIB, MIB, TERA
 from siliconprof.memory.memory_model import BUDGET_SOURCE, BYTES_PER_PARAMETER
 from siliconprof.render.drawers import Flow, StackedBars
 from siliconprof.render.exhibit import Num, Text, exhibit
@@ -82,7 +83,6 @@ THEIRS = "The paper’s models on these devices, predicted with 128 tokens and c
 SKIPPED_TRAININGS = "This run’s trainings that did not run, predicted"
 NEAR_PATTERN = r"near capacity(, batch \d+)?( · )?"  # the batch and the scenario say so
 NOT_RUN = ["skipped", "unsupported"]
-MIB, GIB = 2.0**20, 2.0**30
 
 
 @exhibit(
@@ -175,7 +175,6 @@ def papers(frames: Frames) -> pd.DataFrame:
 
 
 PRINTED = {"memory_gb": "memory", "compute_tflops": "peak", "launch_price_usd": "price"}
-TERA = 1e12
 
 
 @exhibit(

@@ -13,6 +13,7 @@ from siliconprof.analyse.frames import (
     timed_by_phase,
     uses_defaults,
 )
+from siliconprof.formatting import MIB
 from siliconprof.render.drawers import StackedBars, Timeline
 from siliconprof.render.exhibit import Num, Text, exhibit
 from siliconprof.render.exhibits.paper._needs import length, short_place, texts
@@ -126,7 +127,6 @@ TIMELINE_LABELS = {
 SAMPLED = ["rss_bytes", "device_memory_bytes", "minor_faults", "major_faults"]
 SWAP = ["swap_in_bytes", "swap_out_bytes"]
 MOST_PANELS, MOST_OF_DEVICE, MOST_VALUES = 6, 4, 200
-MIB = 2.0**20
 
 
 @exhibit(

@@ -7,6 +7,7 @@ import pandas as pd
 
 from siliconprof import formatting
 from siliconprof.analyse.frames import CELL, DEVICE, POINT, Frames, records, uses_defaults
+from siliconprof.formatting import GIGA
 from siliconprof.render.axes import DISTURBED_MEANS
 from siliconprof.render.drawers import DotInterval
 from siliconprof.render.exhibit import Exhibit, Num, Text, exhibit
@@ -62,7 +63,6 @@ def paper_table_6(frames: Frames) -> pd.DataFrame:
 
 
 PRODUCT_SHAPE = ["batch", "m", "k", "n"]
-GIGA = 1e9
 
 
 def operations(
