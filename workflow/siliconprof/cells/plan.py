@@ -37,7 +37,7 @@ def due_files(options_given: Sequence[str]) -> dict[str, str]:
     """File -> why Snakemake would make it, of all that records need.
 
     Args:
-        options_given: of `config.add_options`, as they were written.
+        options_given: of Snakemake, as they were written.
 
     Raises:
         UserError: Snakemake cannot tell; its own lines.

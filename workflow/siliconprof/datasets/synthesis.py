@@ -55,7 +55,7 @@ def drawn(bits: np.random.PCG64, low: int, high: int, *shape: int) -> np.ndarray
 
 @cache
 def templates() -> np.ndarray:
-    """int64 (N_CLASSES, SIDE + MARGIN, SIDE + MARGIN), 0 to 255: soft squares, half black."""
+    """int64 (N_CLASSES, side, side), side = SIDE + MARGIN_PIXELS, 0 to 255: soft squares, half black."""
     side = SIDE + MARGIN_PIXELS
     n = -(-side // CELL_PIXELS) + 1
     levels = drawn(np.random.PCG64((TEMPLATE_STREAM,)), -255, 255, N_CLASSES, n, n)
@@ -67,7 +67,7 @@ def templates() -> np.ndarray:
 
 
 def chunk(part: int, number: int) -> tuple[np.ndarray, np.ndarray]:
-    """CHUNK images, uint8 (CHUNK, SIDE, SIDE), and their labels, uint8 (CHUNK,)."""
+    """n = IMAGES_AT_A_TIME images, uint8 (n, SIDE, SIDE), and their labels, uint8 (n,)."""
     bits = np.random.PCG64((IMAGE_STREAM, part, number))
     labels = drawn(bits, 0, N_CLASSES - 1, IMAGES_AT_A_TIME)
     down, right = drawn(bits, 0, MARGIN_PIXELS, 2, IMAGES_AT_A_TIME)

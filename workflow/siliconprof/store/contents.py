@@ -2,7 +2,7 @@
 
 A value that a record lacks is None, a part that it lacks has no values, and where it matters whether
 a part is there, the part is None. What of a part no stage reads stays in the file alone.
-`SCHEMA_VERSION` changes with this file and `point`.
+`RECORD_SCHEMA_VERSION` of `record` changes with this file and `point`.
 """
 
 from __future__ import annotations

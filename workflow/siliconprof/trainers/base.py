@@ -68,7 +68,7 @@ class Trainer:
             cell_run.deepspeed = _offload.initialise(cell_run)
 
     def run(self, cell_run: CellRun) -> None:
-        """Train, time, and pass each point to `session.add_point`."""
+        """Train, time, and pass each point to `CellRun.add_point`."""
         raise NotImplementedError
 
 

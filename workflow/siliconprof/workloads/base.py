@@ -127,5 +127,5 @@ class KernelWorkload(Workload):
         return self.n_points() * min(each_s, NARROW_S)
 
     def measure(self, cell_run: CellRun) -> None:
-        """Time every point and hand each to `session.add_point`."""
+        """Time every point and hand each to `CellRun.add_point`."""
         raise NotImplementedError
