@@ -12,7 +12,7 @@ function significant(number) {
   if (size === 0) return "0";
   const magnitude = Math.floor(Math.log10(Number(size.toPrecision(3))));
   const text = number.toFixed(Math.max(2 - magnitude, 0)).replace("-", "−");
-  return size >= 9999.5 ? text.replace(/\B(?=(\d{3})+$)/g, "\u2009") : text;
+  return size >= 9999.5 ? text.replace(/\B(?=(\d{3})+$)/g, "\u202f") : text;
 }
 
 // Pairs [A, B] of trainings that do equal work, all else equal. Of several the first counts: the

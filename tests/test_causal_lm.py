@@ -383,7 +383,7 @@ def test_a_report_of_a_model_answers_for_it_alone(tmp_path: Path) -> None:
     for name in ("summary.txt", "report.html"):
         text = (project.path / "results" / name).read_text(encoding="utf-8")
         told = told if name == "summary.txt" else told.partition(": ")[2]
-        assert re.search(told, " ".join(text.replace(formatting.THIN, " ").split()))
+        assert re.search(told, " ".join(text.replace(formatting.NARROW, " ").split()))
     modules = {record["cell"]["module"] for record in project.records().values()}
     assert modules == {"causal_lm", "matmul", "bandwidth", "kernel_launch"}
     assert "Nothing to be done" in project.snakemake(*arguments, "-n").stdout

@@ -57,7 +57,7 @@ def test_a_throughput_above_the_peak_is_caught_wherever_it_is_from(results: Path
         assert verdicts(results, "matmul", "flop_per_s", source=source) == [above]
     checks = [c for c in table(results, "checks") if c["source"] == "reference"]
     (reason,) = (c["reason"] for c in checks if c["quantity"] == "flop_per_s")
-    assert reason.startswith("1×4096×4096×4096: 68.0\u2009TFLOP/s is 1.02 times the data sheet")
+    assert reason.startswith("1×4096×4096×4096: 68.0\u202fTFLOP/s is 1.02 times the data sheet")
 
 
 def test_a_throughput_above_our_ceiling_is_caught(results: Path) -> None:
@@ -114,8 +114,8 @@ def test_a_gpu_s_ceiling_says_for_how_long_at_what_clock_and_power(tmp_path: Pat
     made = make(tmp_path, own, devices=(H200, CPU), last=ceilings)
     how = {x["backend"]: x["how"] for x in table(made, "ceilings") if x["quantity"] == "matmul"}
     size = "1×4096×4096×4096"
-    assert how["torch-cuda"] == f"{size}; 420\u2009ms at 1,410 MHz and 698 W (power cap)"
-    assert how["mlx"] == f"{size}; 2.00\u2009s" and ";" not in how["torch-cpu"]
+    assert how["torch-cuda"] == f"{size}; 420\u202fms at 1,410 MHz and 698 W (power cap)"
+    assert how["mlx"] == f"{size}; 2.00\u202fs" and ";" not in how["torch-cpu"]
 
 
 def test_mixed_precision_is_held_against_the_faster_of_its_formats(tmp_path: Path) -> None:

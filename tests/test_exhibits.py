@@ -186,7 +186,7 @@ PRINTED = {
 def test_published_numbers_carry_their_mark(page: Page) -> None:
     marked = {text for css, text in page.cells if "published" in css.split()}
     assert marked and all("P" in text for text in marked)
-    shown = {float(text.partition("P")[0].replace("\u2009", "")) for text in marked}
+    shown = {float(text.partition("P")[0].replace("\u202f", "")) for text in marked}
     for name, columns in PRINTED.items():
         text = (made.ROOT / f"config/published/{name}.csv").read_text(encoding="utf-8")
         for row in csv.DictReader(text.splitlines()):

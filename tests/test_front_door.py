@@ -264,7 +264,7 @@ def test_terminal_page_and_table_have_one_answer(golden: Path) -> None:
         assert row["setup"] in line and any(whole.endswith(against[:n]) for n in range(6, 60))
         assert row["setup"] in page and row["against"] in page
         time_ms = float(row["whole_step_ms"])
-        assert formatting.duration(time_ms / 1e3).replace(formatting.THIN, " ") in line
+        assert formatting.duration(time_ms / 1e3).replace(formatting.NARROW, " ") in line
         n = float(row["whole_step_ms_n"])
         assert ("±" in line, f"range of {n:.0f}" in line) == (n >= 8, n < 8)
         assert any(float(one["step_ms"] or 0) == pytest.approx(time_ms) for one in steps)

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
 CELL = ("backend", "workload", "scenario", "precision")
 TRAINERS = {"training_run": "whole run", "epochs": "whole epochs"}
 FEWEST = 8  # values of which the median has a 95 % interval
-THIN = "\u2009"
+NARROW = "\u202f"
 # Table -> what tells its rows apart; then those of the page.
 KEYS: dict[str, tuple[str, ...]] = {
     "results": (*CELL, "point"),
@@ -90,7 +90,7 @@ OF_POINTS = re.compile(  # all of points.csv that is computed
 def digits(value: float, n: int = 3) -> str:
     """So many significant digits, thousands set apart from 10 000 on."""
     places = max(n - 1 - math.floor(math.log10(float(f"{value:.{n - 1}e}"))), 0) if value else 0
-    return f"{value:,.{places}f}".replace(",", THIN if value >= 9999.5 else "")
+    return f"{value:,.{places}f}".replace(",", NARROW if value >= 9999.5 else "")
 
 
 def shown(row: Row, column: str, scale: float) -> str:
@@ -102,14 +102,14 @@ def shown(row: Row, column: str, scale: float) -> str:
     if low is None:
         return text
     half, n = (high - low) / 2, row[f"{column}_n"]
-    reach = f"{100 * half / value:.0f}{THIN}%" if half <= value else digits(half / scale)
+    reach = f"{100 * half / value:.0f}{NARROW}%" if half <= value else digits(half / scale)
     return f"{text} ± {reach}" if n >= FEWEST else f"{text} range of {n}"
 
 
 def duration(seconds: float) -> str:
     units = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
     scale, unit = next(one for one in units if seconds >= 0.9995 * one[0])
-    return f"{digits(seconds / scale)}{THIN}{unit}"
+    return f"{digits(seconds / scale)}{NARROW}{unit}"
 
 
 def variant(p: Row) -> list[str]:
@@ -226,13 +226,13 @@ def sentences(made: dict[str, list[Row]], place: str) -> list[str]:
         work, share = row["flop_per_s"] * s, row["of_ceiling"]
         ends = (work / high / row["ceiling_high"], work / low / row["ceiling_low"])
         span = " to ".join(digits(100 * end, 2) for end in ends)
-        text = f"{digits(100 * share, 2 if share < 0.1 else 3)}{THIN}%"
+        text = f"{digits(100 * share, 2 if share < 0.1 else 3)}{NARROW}%"
         found.append(
             f"{row['model']} ({setup(row)}) reaches {text} ({span}) of the fastest matrix product "
             f"measured on {place}{remarks(n, row['disturbed'])}."
         )
     for row in made["output"]:
-        share = f"{100 * row['output_s'] / row['whole_step_s'][0]:.0f}{THIN}%"
+        share = f"{100 * row['output_s'] / row['whole_step_s'][0]:.0f}{NARROW}%"
         found.append(
             f"{row['model']} ({setup(row)}) spends {share} of its step on the output layer and the cross "
             "entropy, which score every token of its vocabulary."
@@ -362,7 +362,7 @@ class Comparison:
             half = shown(row, "whole_step_ms", 1).partition(" ")[2]
             step = f"{duration(row['whole_step_s'][0])} {half}"
             words = [row["training"], row["setup"], step, digits(row["samples_per_s"]), against]
-            mine = " ".join(" ".join(words).replace(THIN, " ").split())
+            mine = " ".join(" ".join(words).replace(NARROW, " ").split())
             found = " ".join(line.split())
             if found.endswith("…"):
                 mine = mine[: len(found) - 1].rstrip() + "…"

@@ -11,7 +11,7 @@ DASH = "–"
 LEAST_IN_DIGITS, MOST_IN_DIGITS = 1e-12, 1e18  # beyond, a number is in powers of ten
 PREFIXES = (("P", 1e15), ("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3), ("", 1.0))
 FEWEST_OF_INTERVAL = 8  # times of which the median has one of 95 %, see `block_median_interval`
-THIN = "\u2009"  # thin space between digits in threes, and between a number and its unit
+NARROW = "\u202f"  # narrow no-break space: between digits in threes, and a number and its unit
 MIB, GIB = 2.0**20, 2.0**30  # bytes
 GIGA, TERA = 1e9, 1e12
 
@@ -156,7 +156,7 @@ def significant(value: float, digits: int = 3) -> str:
     if round(abs(value), digits - 1 - magnitude) >= 10 ** (magnitude + 1):
         magnitude += 1  # 9.996 rounds to 10.0
     text = f"{value:,.{max(digits - 1 - magnitude, 0)}f}"
-    return text.replace(",", THIN if abs(value) >= 9999.5 else "").replace("-", "−")
+    return text.replace(",", NARROW if abs(value) >= 9999.5 else "").replace("-", "−")
 
 
 def integer(value: float) -> str:
@@ -168,7 +168,7 @@ def grouped(value: float) -> str:
     """A whole number, digits grouped from 10 000."""
     if not abs(value) >= 9999.5:
         return integer(value)
-    return _beyond_digits(value) or f"{value:,.0f}".replace(",", THIN)
+    return _beyond_digits(value) or f"{value:,.0f}".replace(",", NARROW)
 
 
 def scientific(value: float, digits: int = 2) -> str:
@@ -184,12 +184,12 @@ def scientific(value: float, digits: int = 2) -> str:
 
 def percent(share: float) -> str:
     """A share between 0 and 1 in per cent, three significant digits at most."""
-    return f"{significant(100 * share, 2 if abs(share) < 0.1 else 3)}{THIN}%"
+    return f"{significant(100 * share, 2 if abs(share) < 0.1 else 3)}{NARROW}%"
 
 
 def whole_percent(share: float) -> str:
     """A share as `15 %`."""
-    return f"{integer(100 * share)}{THIN}%".replace("-", "−")
+    return f"{integer(100 * share)}{NARROW}%".replace("-", "−")
 
 
 def change(share: float) -> str:
@@ -218,20 +218,20 @@ def suited(units: Sequence[tuple[str, float]], value: float) -> tuple[str, float
 def duration(seconds: float) -> str:
     """Seconds in the unit that suits them: `23.4 ms`."""
     unit, scale = suited((("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)), seconds)
-    return f"{significant(seconds / scale)}{THIN}{unit}"
+    return f"{significant(seconds / scale)}{NARROW}{unit}"
 
 
 def scaled(value: float, unit: str) -> str:
     """A quantity with an SI prefix: `2.31 GFLOP/s`."""
     prefix, scale = suited(PREFIXES, value)
-    return f"{significant(value / scale)}{THIN}{prefix}{unit}"
+    return f"{significant(value / scale)}{NARROW}{prefix}{unit}"
 
 
 def mebibytes(size_bytes: float) -> str:
     """Bytes in MiB, or GiB from 10 GiB on."""
     if abs(size_bytes) >= 10 * 2**30:
-        return f"{significant(size_bytes / 2**30)}{THIN}GiB"
-    return f"{significant(size_bytes / 2**20)}{THIN}MiB"
+        return f"{significant(size_bytes / 2**30)}{NARROW}GiB"
+    return f"{significant(size_bytes / 2**20)}{NARROW}MiB"
 
 
 def count(n: int, one: str, many: str | None = None) -> str:

@@ -75,7 +75,7 @@ def announced(due: Sequence[matrix.PlannedCell]) -> list[str]:
     cells = (
         f"{formatting.count(len(due), 'cell')} to measure on {formatting.listing(labels)}: {about}"
     )
-    return [line.replace(formatting.THIN, " ") for line in (*_needs_of_models(due), cells)]
+    return [line.replace(formatting.NARROW, " ") for line in (*_needs_of_models(due), cells)]
 
 
 def _needs_of_models(due: Sequence[matrix.PlannedCell]) -> Iterator[str]:

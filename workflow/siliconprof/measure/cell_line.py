@@ -46,7 +46,7 @@ def line_of_record(record: Record, others: Iterable[Record] = ()) -> str:
     speed = _speed(rate, best) if best else ""
     point = f"({declarations.describe(best)})" if best and n_points > 1 else ""
     line = f"{head}{speed:<{SPEED_WIDTH}}  {'  '.join(filter(None, [remark, point]))}"
-    return formatting.shortened(line.replace(formatting.THIN, " ").rstrip(), LINE_WIDTH)
+    return formatting.shortened(line.replace(formatting.NARROW, " ").rstrip(), LINE_WIDTH)
 
 
 def records_of_same_work(results: Path, own: Record) -> Iterator[Record]:

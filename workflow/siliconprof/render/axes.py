@@ -58,7 +58,7 @@ def measured(row: Mapping[str, Any], column: str, unit: str) -> str:
     """`12.3 ms ± 4 %` of a row, its interval in `{column}_low` and `_high`."""
     value = row[column]
     low, high = row.get(f"{column}_low"), row.get(f"{column}_high")
-    shown = f"{formatting.significant(value)}{formatting.THIN}{unit}".rstrip()
+    shown = f"{formatting.significant(value)}{formatting.NARROW}{unit}".rstrip()
     if low is None or high is None or low != low or high != high or not value:
         return shown
     return f"{shown} ± {formatting.whole_percent(abs((high - low) / 2 / value))}"

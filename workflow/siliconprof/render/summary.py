@@ -45,7 +45,7 @@ def text(frames: Frames) -> str:
         wrapped = textwrap.wrap(f"{name}: {sentence}", SUMMARY_WIDTH, subsequent_indent="  ")
         lines += wrapped if len(lines) + len(wrapped) <= most else []
     lines += last
-    return "".join(f"{line.replace(formatting.THIN, ' ')}\n" for line in lines)
+    return "".join(f"{line.replace(formatting.NARROW, ' ')}\n" for line in lines)
 
 
 def lines_of_model(rows: pd.DataFrame) -> list[str]:

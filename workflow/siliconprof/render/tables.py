@@ -88,7 +88,7 @@ def _folded(frame: pd.DataFrame, columns: Sequence[Column]) -> tuple[list[Column
             value = values.iloc[0]
             shown = shown_number(value, column) if isinstance(column, Num) else words_of(value)
             notes.append(
-                f"{column.title}: {shown}{formatting.THIN + column.unit if column.unit else ''}."
+                f"{column.title}: {shown}{formatting.NARROW + column.unit if column.unit else ''}."
             )
         else:
             kept.append(column)

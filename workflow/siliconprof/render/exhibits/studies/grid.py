@@ -196,7 +196,7 @@ def wide_deep(frames: Frames) -> pd.DataFrame:
 def difference(share: float) -> str:
     """`−4.85 %` of the widest model; nothing for that itself."""
     known = share and share == share
-    return f"{100 * share:+.2f}{formatting.THIN}%".replace("-", "−") if known else ""
+    return f"{100 * share:+.2f}{formatting.NARROW}%".replace("-", "−") if known else ""
 
 
 def readings_of_course(frames: Frames) -> pd.DataFrame:
