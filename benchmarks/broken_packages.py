@@ -171,7 +171,9 @@ class Broken:
                 self.break_(name, way)
             target = "measured" if short else "report"
             self.run(project, "-m", "snakemake", "--cores", "1", target)
-            advice = json.loads(self.run(project, "-m", "siliconprof.hosts.doctor", "--json"))
+            advice = json.loads(
+                self.run(project, "-m", "siliconprof.pipeline.cli", "doctor", "--json")
+            )
             self._see_all(project, chosen, names, advice, short)
             records = project.glob("results/records/**/*.json")
             statuses = [json.loads(path.read_text(encoding="utf-8"))["status"] for path in records]

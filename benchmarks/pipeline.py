@@ -182,7 +182,7 @@ def main() -> int:
         if folder is None:
             folder = copied(Path(scratch) / "project")
             snakemake(folder, "-n", "report")  # compiles the modules and detects the host
-            command = [sys.executable, "-m", "siliconprof.hosts.doctor"]
+            command = [sys.executable, "-m", "siliconprof.pipeline.cli", "doctor"]
             path = {"PYTHONPATH": str(folder / "workflow")}
             subprocess.run(command, cwd=folder, env=USUAL | path, capture_output=True, check=False)
             times_s = snakemake(folder, "report")

@@ -89,7 +89,7 @@ measure() {
         --replace-workflow-config </dev/null >&2 || status=$?
     if [ -n "$(find "results/records/$label" -name '*.json' 2>/dev/null)" ]; then
         echo "collect: packing" >&2
-        "$python" -m siliconprof.remote.bundle_pack --host "$label" --force \
+        "$python" -m siliconprof.pipeline.cli pack --host "$label" --force \
             --output $own/bundle.zip </dev/null >&2 ||
             refuse "the host's records cannot be packed; the log says why"
         cat $own/bundle.zip
