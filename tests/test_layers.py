@@ -7,6 +7,7 @@ import functools
 import graphlib
 import json
 import re
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -122,6 +123,23 @@ def test_no_file_imports_one_that_leads_back_to_it() -> None:
         for module, path in files.items()
     }
     graphlib.TopologicalSorter(graph).prepare()  # raises an error that names one
+
+
+def test_every_module_that_is_run_as_a_command_is_one() -> None:
+    """`python -m` of a module that only defines something does nothing, and succeeds."""
+    texts = subprocess.run(
+        ["git", "grep", "-hoEe", r'-m"?,? "?siliconprof(\.[a-z_]+)+'],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout
+    named = set(re.findall(r"siliconprof[.a-z_]*[a-z_]", texts))
+    assert {"siliconprof.measure", "siliconprof.pipeline.cli"} <= named
+    for name in named:
+        path = (PACKAGE.parent / name.replace(".", "/")).with_suffix(".py")
+        text = (path if path.is_file() else path.with_suffix("") / "__main__.py").read_text("utf-8")
+        assert 'if __name__ == "__main__":' in text, name
 
 
 def test_reading_the_snakefile_loads_no_framework() -> None:
