@@ -43,8 +43,8 @@ def install(spec: dict[str, Any], module: Any) -> None:
     Args:
         module: siliconprof.hosts.machine, or siliconprof.hosts.sensors.apple.
     """
-    if hasattr(module, "LIBRARY"):
-        module.LIBRARY = spec["macos"]
+    if hasattr(module, "SYSTEM_LIBRARY"):
+        module.SYSTEM_LIBRARY = spec["macos"]
         return
     printed = {} if spec.get("unreadable") == "start" else commands(spec["memory_bytes"])
     module.is_mac = lambda: True
