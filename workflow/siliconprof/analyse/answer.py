@@ -19,7 +19,7 @@ FAILED_STATUSES = ("failed", "oom", "timeout")
 ONLY_ONE = " (the only one)"  # setup that was measured of a training: the fastest of nothing
 MANY_TOKENS = 1e8  # that a training of the user's model is told in hours of
 MOST_CAUSES, LEAST_SHARE = 3, 0.1  # of a gap, that its row names
-LONGEST_CAUSES = 240  # of a reason; the table of all cells has the whole
+LONGEST_REASON = 240  # of a reason; the table of all cells has the whole
 INTERVAL_ENDS = (("", "", ""), ("_low", "_low", "_high"), ("_high", "_high", "_low"))  # of a ratio
 
 
@@ -126,7 +126,7 @@ def failures(frames: Frames) -> list[str]:
             reasons = lost["reason"].fillna("").value_counts()
             others = f" (and {len(reasons) - 1} other reasons)" if len(reasons) > 1 else ""
             whose = "" if rows["here"].all() else f"{rows['place'].iloc[0]} · "
-            why = formatting.shortened(reasons.index[0], LONGEST_CAUSES)
+            why = formatting.shortened(reasons.index[0], LONGEST_REASON)
             cells_ = formatting.count(len(rows), "cell")
             sentences.append(f"{whose}{backend}: {len(lost)} of {cells_} failed: {why}{others}")
     if frames.matrix.experiment.get("model"):

@@ -84,7 +84,7 @@ def variant_label(row: Mapping[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def setting_label(row: Mapping[str, Any]) -> list[str]:
+def setting_labels(row: Mapping[str, Any]) -> list[str]:
     """How a training runs otherwise than the plain one of its model."""
     parts = []
     applied = row.get("scenario_applied") or row["scenario"]

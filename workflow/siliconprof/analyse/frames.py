@@ -26,7 +26,7 @@ from siliconprof.analyse.equal_work import (
     WHOLE_TRAININGS,
     WORK,
     flagged,
-    setting_label,
+    setting_labels,
     variant_label,
 )
 from siliconprof.declarations import describe
@@ -137,7 +137,7 @@ class Frames:
             "is_mechanism_check": flagged(cells, NO_SPEED_FLAG),
             "apart": apart_,
             "variant": [
-                " · ".join([of] * bool(of) + setting_label(row))
+                " · ".join([of] * bool(of) + setting_labels(row))
                 for of, row in zip(apart_, rows, strict=True)
             ],
             "registry_id": [self.sheets.registry_id(row) for row in rows],

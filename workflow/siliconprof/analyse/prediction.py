@@ -28,7 +28,7 @@ from siliconprof.analyse.attribution import STEP_MEDIAN
 from siliconprof.analyse.equal_work import DISTURBED, flagged
 from siliconprof.analyse.frames import CELL, POINT, Frames
 from siliconprof.analyse.operator_rows import ATTENTION, FRAMEWORK, OTHERS, PARTS
-from siliconprof.analyse.step_parts import BUSY_SHARE
+from siliconprof.analyse.step_parts import MOST_OF_A_STEP
 from siliconprof.store import table_files
 from siliconprof.store.table_files import Tables
 
@@ -45,9 +45,9 @@ REACH = 8.0  # as many times larger or smaller than any size that was timed, a l
 NEAR_FACTOR = 4.0  # a size so many times another weighs exp(-1/2) in its estimate
 # Fits of a line; in the first, errors count relative to the times themselves, and where these scatter
 # it lies too low; in the others they count relative to the fit before.
-FEWEST_FITTED = 3
+LINE_FITS = 3
 # Weights of another model's trainings in the framework's line, by the same trainer and by another one.
-LIKE, SMALL_SHARE = 0.1, 0.01
+LIKE_WEIGHT, OTHER_WEIGHT = 0.1, 0.01
 SHORT_S = 5e-6  # errors count relative to a call's time; to this of shorter ones, which is noise
 NO_OTHER_TRAINING = "no other training on its device has operators that were timed undisturbed"
 
@@ -140,7 +140,7 @@ class Line:
         scaled, fitted = self.features / scale, self.seconds
         calls = np.hstack([np.ones((len(fitted), 1)), scaled])
         least_s = max(float(self.seconds.min()), 0.0)
-        for _ in range(FEWEST_FITTED):
+        for _ in range(LINE_FITS):
             relative = weight / np.maximum(fitted, SHORT_S)
             found, _ = nnls(calls * relative[:, None], self.seconds * relative)
             if found[0] > least_s:
@@ -227,7 +227,9 @@ class TimedTrainings:
         like = known["trainer"] == trainer
         same = like & (known["module"] == module) & (known["lora_rank"] == lora_rank)
         line = Line(known[["calls", "moved_bytes"]], known[name])
-        call_s, *more_s = line.coefficients(np.select([same, like], [1.0, LIKE], SMALL_SHARE))
+        call_s, *more_s = line.coefficients(
+            np.select([same, like], [1.0, LIKE_WEIGHT], OTHER_WEIGHT)
+        )
         return float(
             call_s + np.dot(more_s, [rows["count"].sum(), (rows["count"] * rows["bytes"]).sum()])
         )
@@ -317,7 +319,7 @@ def timed(points: pd.DataFrame, lines: pd.DataFrame) -> TimedTrainings:
     rest = lines[is_framework].groupby("training")["seconds"].sum()
     of_step["framework_s"] = rest.reindex(found.index, fill_value=0.0).clip(lower=0.0)
     dispatch_s = found["dispatch_median_s"].astype(float)
-    waited = np.minimum(dispatch_s, of_step["operators_s"]) >= BUSY_SHARE * found[STEP_MEDIAN]
+    waited = np.minimum(dispatch_s, of_step["operators_s"]) >= MOST_OF_A_STEP * found[STEP_MEDIAN]
     return TimedTrainings(found.join(of_step).assign(dispatch_s=dispatch_s.mask(waited)), own)
 
 

@@ -54,7 +54,7 @@ BATCHES = ("smallest", "largest")
 YES, NO, UNKNOWN = "yes", "no", "unknown"
 INCONCLUSIVE, LAUNCH_BOUND, MEMORY_BOUND = "inconclusive", "launch-bound", "memory-bound"
 VERDICTS = ("both", LAUNCH_BOUND, MEMORY_BOUND, "neither")
-NO_POINT = "no point of it was measured"
+NO_MEASURED_POINT = "no point of it was measured"
 # Without what takes a third of a step, the step would be at most 1.5 times as fast (Amdahl 1967).
 BOUND = 1 / 3
 # Both estimates are low. Operators that each go through memory move up to five times the least
@@ -218,7 +218,7 @@ def judged(shapes: pd.DataFrame) -> pd.DataFrame:
     return shapes.assign(
         launch_bound=np.select(of_launches, [UNKNOWN, NO, UNKNOWN, NO, YES], UNKNOWN),
         memory_bound=np.select(of_memory, [UNKNOWN, YES, NO], UNKNOWN),
-        fit_reason=shapes["fit_reason"].mask(not_measured, NO_POINT),
+        fit_reason=shapes["fit_reason"].mask(not_measured, NO_MEASURED_POINT),
     )
 
 

@@ -57,7 +57,7 @@ BEYOND_OPERATORS = "what phases last beyond their operators"
 DEVICE_WAITS = (
     "what phases last beyond its operators: the device waits, for the host or between them"
 )
-BUSY_SHARE = 0.9  # of a step
+MOST_OF_A_STEP = 0.9  # of a step
 TELLING = 0.02  # from which it is said that operators outlast their phases
 UNTOLD = "what of it is blocked or waits for a core is not known"
 BLOCKED_BEYOND = "what the measuring thread is blocked beyond the time of other threads on cores"
@@ -182,6 +182,6 @@ def _how_on_gpu(point: Point, operators_s: float) -> str:
     if not dispatch_s:
         return DEVICE_WAITS
     taken_s, step_s = statistics.median(dispatch_s), statistics.median(steps_s)
-    mostly_s = BUSY_SHARE * step_s
+    mostly_s = MOST_OF_A_STEP * step_s
     bound = "; launch-bound" if operators_s < mostly_s <= taken_s else ""
     return f"{DEVICE_WAITS}; the host hands a step over in {1e3 * taken_s:.3g} of {1e3 * step_s:.3g} ms{bound}"

@@ -24,7 +24,7 @@ SLEEP_S = 5e-3  # the first sleep; longer ones follow where the host takes longe
 LONGEST_SLEEP_S = 0.2
 LEAD_MARGIN = 1.5  # a sleep, over what the host took to dispatch the last operators
 CYCLES_PER_S = 3e9  # of the fastest clock; where one is slower, or idle, a sleep only lasts longer
-EMPTY_LAUNCHES = 20  # pairs of events with nothing between them
+EMPTY_PAIRS = 20  # pairs of events with nothing between them
 
 
 class TimedOperator(NamedTuple):
@@ -54,7 +54,7 @@ def timed(cuda: Any) -> Iterator[list[tuple[str, float]]]:
         return result
 
     lead.sleep()
-    empty = [pair() for _ in range(EMPTY_LAUNCHES)]
+    empty = [pair() for _ in range(EMPTY_PAIRS)]
     for start, end in empty:
         start.record()
         end.record()

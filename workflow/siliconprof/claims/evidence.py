@@ -24,12 +24,7 @@ from siliconprof.stats import inference
 from siliconprof.store import columns
 
 # The rows that a quantity is read from: of a table, or lines of scaling.csv about something.
-POINTS, CELLS, SHAPES_TABLE, BACKENDS_TABLE = (
-    "points",
-    "cells",
-    scaling.ABOUT_SHAPE,
-    scaling.ABOUT_BACKEND,
-)
+POINTS, CELLS, SHAPES, BACKENDS = "points", "cells", scaling.ABOUT_SHAPE, scaling.ABOUT_BACKEND
 # The paper gives no shapes but 2000 x 2000: a matrix with that many values or more counts as
 # large, one with at most a quarter of them as small, and others as neither.
 LARGE_VALUES, SMALL_VALUES = 2000 * 2000, 1000 * 1000

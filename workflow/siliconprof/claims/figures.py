@@ -35,16 +35,14 @@ class Figure(NamedTuple):
 FIGURE_TYPES = dict.fromkeys(("middle", "low", "high", "error", "df"), float)
 
 
-def figures_of_rows(index: pd.Index, **fields: Any) -> pd.DataFrame:
+def frame(index: pd.Index, **fields: Any) -> pd.DataFrame:
     """Figures of some rows; each field is a value of all, or one of each."""
     return pd.DataFrame(Figure()._asdict() | fields, index).astype(FIGURE_TYPES)
 
 
 def exact(values: pd.Series, basis: Any, why_not: Any) -> pd.DataFrame:
     """Numbers whose spread is unknown, or that have none."""
-    return figures_of_rows(
-        values.index, middle=values, low=values, high=values, basis=basis, why_not=why_not
-    )
+    return frame(values.index, middle=values, low=values, high=values, basis=basis, why_not=why_not)
 
 
 def listed(index: pd.Index, each: Sequence[Figure]) -> pd.DataFrame:
@@ -85,7 +83,7 @@ def ratio(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
     )
     total = a_error**2 + b_error**2
     df = _quotient(total**2, a_error**4 / a_df + b_error**4 / b_df)
-    return figures_of_rows(
+    return frame(
         a.index,
         middle=_quotient(a_middle, b_middle),
         low=_quotient(a_low, b_high),
@@ -100,7 +98,7 @@ def difference(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
     """a minus b, with the uncertainty of both."""
     (a_low, a_high), (b_low, b_high) = interval(a), interval(b)
     nothing = ~np.any([a_low, a_high, b_low, b_high], axis=0)
-    found = figures_of_rows(
+    found = frame(
         a.index,
         middle=a["middle"] - b["middle"],
         low=np.where(nothing, -math.inf, a_low - b_high),

@@ -21,12 +21,12 @@ from siliconprof.analyse.frames import CELL, POINT
 from siliconprof.analyse.throughputs import PLACE, nonzero
 from siliconprof.claims import figures
 from siliconprof.claims.evidence import (
-    BACKENDS_TABLE,
+    BACKENDS,
     CELLS,
     FIGURE_ENDS,
     OPERATION,
     POINTS,
-    SHAPES_TABLE,
+    SHAPES,
     Evidence,
     spread,
 )
@@ -102,7 +102,7 @@ def _timed(
     """
     times, value = rows if times is None else times, value.astype(float)
     is_absent = ~(value.ge(0) & (value < math.inf) & times["error"].notna())
-    return figures.figures_of_rows(
+    return figures.frame(
         rows.index,
         middle=value,
         error=times["error"],
@@ -149,7 +149,7 @@ def _step_spread(evidence: Evidence, rows: pd.DataFrame) -> pd.DataFrame:
         rows[f"whole_step_{part}"] for part in ("n", "median_s", "q25_s", "q75_s")
     )
     too_few = ~(n.ge(LEAST_SAMPLES) & nonzero(middle) & (high > low))
-    return figures.figures_of_rows(
+    return figures.frame(
         rows.index,
         middle=(high - low) / middle,
         error=IQR_ERROR / n**0.5,
@@ -163,9 +163,7 @@ def _fixed_share(evidence: Evidence, rows: pd.DataFrame) -> pd.DataFrame:
     share, low, high = (rows[f"fixed_share_smallest{end}"] for end in ("", "_low", "_high"))
     low, high = low.fillna(share).clip(lower=0.0), high.fillna(share)
     why = (share.isna(), rows["fit_reason"].fillna("no line through its batch sizes"))
-    return figures.figures_of_rows(
-        rows.index, middle=share, low=low, high=high, why_not=_why_not(why)
-    )
+    return figures.frame(rows.index, middle=share, low=low, high=high, why_not=_why_not(why))
 
 
 # -- courses -----------------------------------------------------------------------------------------
@@ -315,7 +313,7 @@ def _cold_launch(evidence: Evidence, rows: pd.DataFrame) -> pd.DataFrame:
     n = rows["cold_n"].fillna(0).map("{:.0f}".format)
     basis = "95 % interval of the median of " + n + " processes"
     why_not = _why_not(*_lacking(rows, "cold_median_s", "cold_low_s"))
-    return figures.figures_of_rows(
+    return figures.frame(
         rows.index, middle=middle, low=low, high=high, basis=basis, why_not=why_not
     )
 
@@ -342,7 +340,7 @@ def _finding(words: str, rows: str, word: Callable[[Evidence, pd.DataFrame], Any
     def read(evidence: Evidence, rows: pd.DataFrame) -> pd.DataFrame:
         found = word(evidence, rows).astype("object")
         why_not = _why_not((found.isna(), f"{words} could not be determined"))
-        return figures.figures_of_rows(rows.index, word=found.fillna(""), why_not=why_not)
+        return figures.frame(rows.index, word=found.fillna(""), why_not=why_not)
 
     return Quantity(words, "", read, rows, finding=True)
 
@@ -396,7 +394,7 @@ QUANTITIES = {
         "share of steps of unusual length", "", _each(_unusual_share, "curves", "unusual")
     ),
     "fixed_share": Quantity(
-        "share of a step that does not grow with the batch", "", _fixed_share, SHAPES_TABLE
+        "share of a step that does not grow with the batch", "", _fixed_share, SHAPES
     ),
     "steady_loss": Quantity("evaluation loss at the end", "nat", _read_off(_settled, *EVALUATED)),
     "least_loss": Quantity(
@@ -444,9 +442,7 @@ QUANTITIES = {
     "cold_over_followup": Quantity(
         "cold launch over launch and wait", "times", _cold_over_followup
     ),
-    "bound": _finding(
-        "what bounds the grid's steps", BACKENDS_TABLE, lambda _, rows: rows["verdict"]
-    ),
+    "bound": _finding("what bounds the grid's steps", BACKENDS, lambda _, rows: rows["verdict"]),
     "heat": _finding("whether it throttled", CELLS, _heat),
     "scenario": _finding(
         "memory scenario by our model", CELLS, lambda _, rows: rows["scenario_derived"]

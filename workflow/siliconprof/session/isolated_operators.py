@@ -26,7 +26,7 @@ from siliconprof.session import inventory
 from siliconprof.stats import statistics
 
 FEWEST_CALLS, MOST_CALLS = 3, 50  # calls that are timed
-OPERATORS_SHARE = 0.7  # of the time, for the first training
+FIRST_SHARE = 0.7  # of the time, for the first training
 NO_TIME = "the others took all the time"
 QUARTILES = (0.25, 0.5, 0.75)
 
@@ -106,7 +106,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     results = os.fdopen(os.dup(sys.stdout.fileno()), "w")
     sys.stdout = sys.stderr  # for what libraries say
     own, *others = json.load(sys.stdin)
-    found = [answer(own, start + within_s * (OPERATORS_SHARE if others else 1.0))]
+    found = [answer(own, start + within_s * (FIRST_SHARE if others else 1.0))]
     for left, job in zip(range(len(others), 0, -1), others, strict=True):
         now = perf_counter()
         until = now + (start + within_s - now) / left

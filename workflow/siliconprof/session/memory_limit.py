@@ -84,7 +84,7 @@ def apply(cell_run: CellRun, train: Callable[[CellRun], None]) -> None:
     first use are not part of the training.
 
     Args:
-        train: trains what a session has.
+        train: trains what a run has.
     """
     limit_bytes = requested_limit(cell_run.scenario)
     if limit_bytes is None:

@@ -31,7 +31,7 @@ class Operators:
     """Watches the operators of some steps of a training.
 
     Args:
-        method: of the session; which kernels were taken is added to it.
+        method: of the run; which kernels were taken is added to it.
     """
 
     def __init__(self, backend: Backend, clock: PhaseClock, method: dict[str, Any]) -> None:

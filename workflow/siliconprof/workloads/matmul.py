@@ -35,7 +35,7 @@ SETTLED = "no neighbour of the best shape was faster by 2 %"
 
 
 class Search:
-    """The search for the fastest shape; every shape measured is a point of the session."""
+    """The search for the fastest shape; every shape measured is a point of the run."""
 
     def __init__(self, workload: Plugin, cell_run: CellRun) -> None:
         parameters, memory_bytes = workload.parameters, cell_run.cell.device_memory_bytes

@@ -290,7 +290,7 @@ def memory_energy(frames: Frames) -> pd.DataFrame:
     return frame.sort_values(by, ascending=[False, True], kind="stable", ignore_index=True)
 
 
-LONGEST_NOTE = 100  # of a reason; the table of all cells has the whole
+LONGEST_REASON = 100  # of a reason; the table of all cells has the whole
 DRIFT = "drift_check"  # of how repeats scatter, not of what is true
 
 
@@ -323,7 +323,7 @@ def checks(frames: Frames) -> pd.DataFrame:
         checked=checks.isin(["ok", "failed"]).sum(axis=1),
         between=cells["processes"] > 1,
         status=cells["status"].map(formatting.STATUS_WORDS),
-        reason=[formatting.shortened(text(reason), LONGEST_NOTE) for reason in cells["reason"]],
+        reason=[formatting.shortened(text(reason), LONGEST_REASON) for reason in cells["reason"]],
     )
     first = {name: (name, "first") for name in ("device_label", "whose", "backend_label", "order")}
     sums = {name: (name, "sum") for name in ("ok", "passed", "checked", "disturbed", "between")}
