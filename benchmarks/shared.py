@@ -107,8 +107,7 @@ def measured(cell: str, folder: Path, **more: str) -> dict[str, Any]:
 def workload_of(module: str, **parameters: Any) -> Any:
     """A workload, with defaults filled in as a config would."""
     plugin = plugins.load("workloads", module)
-    defaults = {k: s["default"] for k, s in plugin.PARAMETERS.items() if "default" in s}
-    return plugin(defaults | parameters)
+    return plugin(plugin.defaults() | parameters)
 
 
 def trained(workload: Any, backend: str, precision: str, threads: int) -> inventory.Training:

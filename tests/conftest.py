@@ -211,8 +211,7 @@ class Checkout:
 
 def defaults(module: str, **own: Any) -> dict[str, Any]:
     """A workload's parameters, as a config fills them in."""
-    known = plugins.load("workloads", module).PARAMETERS
-    return {key: value["default"] for key, value in known.items() if "default" in value} | own
+    return plugins.load("workloads", module).defaults() | own
 
 
 def opened(name: str, precision: str = "fp32", threads: int = 2, kind: str = "cpu") -> Any:

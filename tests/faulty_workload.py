@@ -10,21 +10,20 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Annotated
 
+from siliconprof.parameters import Number
 from siliconprof.workloads.base import KernelWorkload
 
 
 class Plugin(KernelWorkload):
     """faulty"""
 
-    frameworks = ("torch", "mlx")
-    REQUIRED = ()
-    PARAMETERS = {
-        "mode": {"type": "string", "default": "fine", "description": "what happens"},
-        "seconds": {"type": "number", "default": 0, "description": "how long it sleeps"},
-        "mib": {"type": "integer", "default": 16, "description": "size of an allocation, MiB"},
-        "folder": {"type": "string", "default": "", "description": "where it leaves traces"},
-    }
+    class Parameters(KernelWorkload.Parameters):
+        mode: Annotated[str, "what happens"] = "fine"
+        seconds: Annotated[Number, "how long it sleeps"] = 0
+        mib: Annotated[int, "size of an allocation, MiB"] = 16
+        folder: Annotated[str, "where it leaves traces"] = ""
 
     def measure(self, session):
         self.session = session

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from siliconprof import plugins
 from siliconprof.datasets.training_data import TokenData
+from siliconprof.store import model as store_model
 from siliconprof.workloads import transformer_lm
 
 SMOLLM2 = {"model_type": "llama", "hidden_size": 576, "intermediate_size": 1536}
@@ -15,23 +16,21 @@ SMOLLM2 |= {"vocab_size": 49152, "tie_word_embeddings": True}
 
 
 def example(schema: dict[str, Any]) -> Any:
-    """The smallest value that a key takes; its default where it has one."""
-    if "default" in schema:
-        return schema["default"]
+    """The smallest value that a key without a default takes, of its JSON schema."""
+    schema = schema.get("anyOf", [schema])[0]
     if "enum" in schema:
         return schema["enum"][0]
-    kind = schema["type"] if isinstance(schema["type"], str) else schema["type"][0]
-    if kind == "array":
-        return [example(schema["items"])] * schema.get("minItems", 0)
-    return {"integer": schema.get("minimum", 0), "number": 1.0, "string": "x", "boolean": False}[
-        kind
-    ]
+    if schema["type"] == "array":
+        return [example(schema["items"])] * schema["minItems"]
+    return {"integer": schema.get("minimum", 0), "number": 1.0, "string": "x"}[schema["type"]]
 
 
 def parameters_of(name: str, **more: Any) -> dict[str, Any]:
     """Parameters that a workload takes, as a cell holds them."""
     plugin = plugins.load("workloads", name)
-    own = {key: example(schema) for key, schema in plugin.PARAMETERS.items()}
+    schema = store_model.model_of(plugin.Parameters, store_model.Part).model_json_schema()
+    needed = {key: example(schema["properties"][key]) for key in schema.get("required", ())}
+    own = plugin.defaults() | needed
     if name == "matmul":  # its shapes may come from elsewhere, so none are required
         own["shapes"] = [[1, 8, 8, 8]]
     if name == "optimizer_sweep":  # whole trainings

@@ -31,6 +31,7 @@ SLEEPER = '''\
 
 import time
 from pathlib import Path
+from typing import Annotated
 
 from siliconprof.workloads.base import KernelWorkload
 
@@ -38,9 +39,8 @@ from siliconprof.workloads.base import KernelWorkload
 class Plugin(KernelWorkload):
     """sleeper"""
 
-    frameworks = ("torch", "mlx")
-    REQUIRED = ("file",)
-    PARAMETERS = {"file": {"type": "string", "description": "what it waits for to vanish"}}
+    class Parameters(KernelWorkload.Parameters):
+        file: Annotated[str, "what it waits for to vanish"]
 
     def measure(self, session):
         Path(self.parameters["file"] + ".seen").touch()

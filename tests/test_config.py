@@ -209,7 +209,7 @@ def test_defaults_are_filled_in_and_overridden() -> None:
     assert a["timing"] == timing | {"iterations": 7}
     assert b["timing"] == timing | {"iterations": 9}
     assert (a["precisions"], b["precisions"]) == (["fp32"], ["bf16"])
-    assert a["burst"] == plugins.load("workloads", "matmul").PARAMETERS["burst"]["default"]
+    assert a["burst"] == plugins.load("workloads", "matmul").Parameters.burst
 
 
 def test_a_number_without_a_point_is_a_number() -> None:

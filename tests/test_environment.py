@@ -23,6 +23,7 @@ from siliconprof.store.cell import Cell
 DISTRIBUTIONS = {"PIL": "pillow", "pynvml": "nvidia-ml-py", "yaml": "pyyaml"}
 # These read, check, fetch or describe files, pandas reads curves afterwards; no number comes from them.
 NOT_IN_NUMBERS = set("fsspec huggingface-hub pandas pydantic pyyaml threadpoolctl".split())
+NOT_IN_NUMBERS |= {"typing-extensions"}
 
 
 def test_the_version_is_one_everywhere():

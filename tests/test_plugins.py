@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 from conftest import NoClock, cpu_cell, opened, record_problems
 from measuring import python, session_of
-from models import example, gpt2, images, model, parameters_of, tokens
+from models import gpt2, images, model, parameters_of, tokens
 from siliconprof import declarations, plugins
 from siliconprof.backends.base import Backend, Unsupported
 from siliconprof.hosts import caches
@@ -169,10 +169,10 @@ TABLE_COLUMNS = {"source", *AXES, "module", "trainer", "point", "params", "point
 def test_a_workload_declares_its_keys_and_its_numbers(name: str) -> None:
     """What a config may set, what tells points apart, and what they yield, with label and unit."""
     plugin = plugins.load("workloads", name)
-    assert not plugin.PARAMETERS.keys() & Entry.model_fields.keys()
-    for key, schema in plugin.PARAMETERS.items():
-        assert schema["description"].strip(), key
-        assert store_model.problems(store_model.type_of(schema), example(schema)) == [], key
+    taken = store_model.model_of(plugin.Parameters, store_model.Open)
+    assert not taken.model_fields.keys() & Entry.model_fields.keys()
+    assert all(field.description for field in taken.model_fields.values())
+    assert store_model.problems(taken, parameters_of(name)) == []
     assert any(parameter.identifies for parameter in plugin.POINT.values())
     assert all(
         p.type in ("integer", "number", "string", "boolean") and p.label

@@ -50,19 +50,18 @@ import socket
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Annotated
 
+from siliconprof.parameters import Number
 from siliconprof.workloads.base import KernelWorkload
 
 
 class Plugin(KernelWorkload):
     """waiting"""
 
-    frameworks = ("torch", "mlx")
-    REQUIRED = ()
-    PARAMETERS = {
-        "seconds": {"type": "number", "default": 1, "description": "how long it waits"},
-        "folder": {"type": "string", "default": "", "description": "holds a file for each node"},
-    }
+    class Parameters(KernelWorkload.Parameters):
+        seconds: Annotated[Number, "how long it waits"] = 1
+        folder: Annotated[str, "holds a file for each node"] = ""
 
     def measure(self, session):
         """Wait for the time, and as long as the folder holds a file named after this node."""

@@ -7,7 +7,7 @@ a probe's `QUANTITIES` declare what its summary holds. No other file lists these
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cache
 from importlib import metadata
 from itertools import chain
@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 
 from siliconprof import plugins
 
+Settings = Mapping[str, Any]  # an entry of the config, of a workload or a data set
+Bytes = dict[str, int]  # predicted memory, by part
 # The first of these series that a point has is the time that it is about.
 TIMES = ("whole_step", "step", "launch_and_wait")
 # Below so many operations a byte the memory bounds an operation and not the speed of products: a
@@ -65,43 +67,6 @@ class Quantity(NamedTuple):
     unit: str
     better: str = ""
     series: bool = False
-
-
-# -- settings of a workload, as JSON Schema ------------------------------------------------------
-
-Schema = dict[str, Any]
-Settings = Mapping[str, Any]  # an entry of the config, of a workload or a data set
-Bytes = dict[str, int]  # predicted memory, by part
-
-
-def integer(default: int | None, description: str, **keywords: Any) -> Schema:
-    """An integer, or null where that is the default; `keywords` are JSON Schema's, as `minimum`."""
-    return _valued("integer", default, description, keywords)
-
-
-def number(default: float | None, description: str, **keywords: Any) -> Schema:
-    """A number, see `integer`."""
-    return _valued("number", default, description, keywords)
-
-
-def _valued(type_: str, default: Any, description: str, keywords: Schema) -> Schema:
-    types = type_ if default is not None else [type_, "null"]
-    return {"type": types, **keywords, "default": default, "description": description}
-
-
-def choice(values: Sequence[Any], description: str, **keywords: Any) -> Schema:
-    """One of some values; by default the first."""
-    return {"enum": [*values], "default": values[0], **keywords, "description": description}
-
-
-def boolean(description: str) -> Schema:
-    """True or false, the default."""
-    return {"type": "boolean", "default": False, "description": description}
-
-
-def several(items: Schema, description: str, **keywords: Any) -> Schema:
-    """A list of at least one entry."""
-    return {"type": "array", "minItems": 1, "items": items, **keywords, "description": description}
 
 
 # -- of all plug-ins -----------------------------------------------------------------------------

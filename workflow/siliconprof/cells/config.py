@@ -1,7 +1,7 @@
 """The experiment: read, checked all at once, defaults filled in.
 
 `resolve` returns a plain dictionary in which every key of `Experiment` is present, so no later code
-needs a default. The keys that a workload module adds come from its `PARAMETERS`.
+needs a default. The keys that a workload module adds come from its `Parameters`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
-from typing import Any
+from typing import Annotated, Any
 
 import yaml
 
@@ -19,6 +19,7 @@ from siliconprof import plugins
 from siliconprof.cells import cluster, of_model
 from siliconprof.datasets import dataset_spec
 from siliconprof.errors import UserError, nearest
+from siliconprof.parameters import one_of
 from siliconprof.store import model
 from siliconprof.store.experiment import AnyWorkload, Experiment, Workload
 from siliconprof.store.names import case_collision
@@ -88,11 +89,10 @@ def resolved_experiment(
 def entry_model(module: str) -> type[Workload]:
     """What an entry of `workloads` may have: the common keys and those of its module."""
     plugin = plugins.load("workloads", module)
-    parameters, required = dict(plugin.PARAMETERS), [*plugin.required()]
-    if plugin.kind == "training":
-        parameters["trainer"] = {"enum": sorted(plugin.trainers)}
-        required.append("trainer")
-    return model.model_of(parameters, required, Workload)
+    if plugin.kind != "training":
+        return model.model_of(plugin.Parameters, Workload)
+    trainer = Annotated[str, one_of(sorted(plugin.trainers))]
+    return model.model_of(plugin.Parameters, Workload, trainer=trainer)
 
 
 def check(config: Mapping[str, Any]) -> list[str]:

@@ -42,6 +42,7 @@ DOCUMENTED_MODELS: dict[str, type[model.Part]] = {
     "## An entry of `datasets`": Dataset,
     "## An entry of `workloads`: keys of all modules": Workload,
 }
+TABLES = {part.__name__ for part in DOCUMENTED_MODELS.values()}  # where their defaults stand
 REGISTRY_SECTIONS: dict[str, type[model.Part]] = {
     "## `devices.yaml`": models.Registry,
     "### A source": models.Source,
@@ -74,8 +75,8 @@ def table(properties: Mapping[str, Any], required: Collection[str]) -> list[str]
     for name, schema in properties.items():
         default = "required" if name in required else "absent"
         if "default" in schema:
-            default = "{}" if "$ref" in schema else json.dumps(schema["default"])
-            default = f"`{default}`"
+            has_table = schema.get("$ref", "").rpartition("/")[2] in TABLES
+            default = f"`{'{}' if has_table else json.dumps(schema['default'])}`"
         lines.append(f"| `{name}` | {kind(schema)} | {default} | {schema.get('description', '')} |")
     return lines
 
@@ -85,9 +86,8 @@ def document() -> str:
     lines = [CONFIG_INTRODUCTION]
     lines += _of_models(DOCUMENTED_MODELS)
     for module in plugins.names("workloads"):
-        plugin = plugins.load("workloads", module)
-        lines += [f"### Keys of module `{module}`", ""]
-        lines += [*table(plugin.PARAMETERS, plugin.required()), ""]
+        parameters = model.model_of(plugins.load("workloads", module).Parameters, model.Part)
+        lines += _of_models({f"### Keys of module `{module}`": parameters})
     return "\n".join([*lines, *_of_models(REGISTRY_SECTIONS)])
 
 

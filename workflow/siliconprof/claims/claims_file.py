@@ -19,8 +19,9 @@ from siliconprof.claims.figures import Region
 from siliconprof.claims.quantities import QUANTITIES
 from siliconprof.errors import UserError, nearest
 from siliconprof.hosts.registry import Registry
+from siliconprof.parameters import Count, Number, one_of
 from siliconprof.store import model, published, table_files, validation
-from siliconprof.store.model import Count, Number, Part, Text, matches, one_of
+from siliconprof.store.model import Part, Text, matches
 from siliconprof.store.table_files import Row
 
 OWN_CPU = "cpu"  # as a device: the processor of the other side's computer
@@ -61,7 +62,7 @@ Texts = Annotated[list[Text], Field(min_length=1)]
 class Printed(Part):
     """Numbers of a published table."""
 
-    table: Annotated[str, *one_of(published.PUBLISHED_TABLES)]
+    table: Annotated[str, one_of(published.PUBLISHED_TABLES)]
     column: Text  # that holds the number
     where: dict[str, str] = {}  # which rows: column -> its value
     per: str = ""  # a column that it is divided by, such as batch_size
@@ -96,8 +97,8 @@ class Compare(Part):
     """The comparison over cells that tests a statement; see `NEEDS` for its kinds."""
 
     kind: Literal["ratio", "direction", "difference", "range", "trend", "finding"]
-    quantity: Annotated[str, *one_of(sorted(QUANTITIES))]
-    workloads: Annotated[list[Annotated[str, *one_of("workloads")]], Field(min_length=1)]  # modules
+    quantity: Annotated[str, one_of(sorted(QUANTITIES))]
+    workloads: Annotated[list[Annotated[str, one_of("workloads")]], Field(min_length=1)]  # modules
     batch_sizes: list[Count] = []  # all must have been measured
     # Each device, and each pair of an `a` and a `b`, is a question of its own.
     devices: list[Device] = []
@@ -142,7 +143,7 @@ class Compare(Part):
 class Statement(Part):
     """The rows of a published table with the claim's numbers, devices, model, batch size and source."""
 
-    table: Annotated[str, *one_of(published.STATEMENTS)]
+    table: Annotated[str, one_of(published.STATEMENTS)]
     statement: Text  # the column of that name, to the letter; all rows that have it
 
 

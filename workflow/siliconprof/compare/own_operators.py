@@ -128,7 +128,7 @@ def _checks(
         for planned in frames.matrix.cells
         if planned.cell.trainer == "plain"
         and planned.cell.dataset
-        and "size" in plugins.load("workloads", planned.cell.module).PARAMETERS
+        and plugins.load("workloads", planned.cell.module).vocab_sizes
     }
     axes = ["host", "device", "backend", "workload", "scenario", "precision"]
     of = there.trainings[there.trainings["precision"] == asked.precision]

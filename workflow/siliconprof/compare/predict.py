@@ -76,8 +76,8 @@ def request_of_model(
     known = {
         f"{module}-{size}": (module, size)
         for module, plugin in loaded.items()
-        if plugin.kind == "training" and "size" in plugin.PARAMETERS
-        for size in plugin.PARAMETERS["size"]["enum"]
+        if plugin.kind == "training"
+        for size in plugin.vocab_sizes
     }
     is_yours = name not in known and "/" in name
     if name not in known and not is_yours:
@@ -89,9 +89,10 @@ def request_of_model(
     plugin = loaded[module]
     named = {"model": name} if is_yours else {"size": size}
     own = named | {"batch_size": batch, "lora_rank": lora}
-    own |= {key: seq_len for key in ("seq_len", "target_len") if key in plugin.PARAMETERS}
-    model.checked(model.model_of(plugin.PARAMETERS, (), model.Open), own, f"{name}: ")
-    own = plugin.defaults() | own | {"dataset_vocab_size": memory_model.VOCAB_SIZE}
+    defaults = plugin.defaults()
+    own |= {key: seq_len for key in ("seq_len", "target_len") if key in defaults}
+    model.checked(model.model_of(plugin.Parameters, model.Open), own, f"{name}: ")
+    own = defaults | own | {"dataset_vocab_size": memory_model.VOCAB_SIZE}
     if spec := plugin.model_spec(own):
         own |= {causal_lm.MODEL_FILE_KEY: str(model_file.facts_file(spec, results))}
 

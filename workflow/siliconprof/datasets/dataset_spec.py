@@ -17,9 +17,10 @@ from pydantic import Field
 from siliconprof import packages
 from siliconprof.datasets import prepared
 from siliconprof.errors import UserError, in_one_line
+from siliconprof.parameters import Count
 from siliconprof.store import model
 from siliconprof.store.experiment import Dataset
-from siliconprof.store.model import Count, Sha256, Text
+from siliconprof.store.model import Sha256, Text
 
 DATASET_KINDS = ("text", "speech", "images")
 # Kind of data set -> the module that makes its arrays by `make(spec)`.

@@ -6,22 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from siliconprof.store.model import (
-    Count,
-    EachOnce,
-    Id,
-    Label,
-    Number,
-    Part,
-    Sha256,
-    Text,
-    absent,
-    matches,
-    one_of,
-    required,
-)
+from siliconprof.parameters import Count, EachOnce, Positive, one_of
+from siliconprof.store.model import Id, Label, Part, Sha256, Text, absent, matches, required
 
-Positive = Annotated[Number, Field(gt=0)]
 Names = Annotated[list[Text], Field(min_length=1), EachOnce]
 
 # -- the registry --------------------------------------------------------------------------------
@@ -92,7 +79,7 @@ class Device(Part):
     release_year: Annotated[int, Field(ge=2000, le=2100)] = required(
         "calendar year in which it was first sold"
     )
-    backends: Annotated[list[Annotated[str, *one_of("backends")]], EachOnce] = required(
+    backends: Annotated[list[Annotated[str, one_of("backends")]], EachOnce] = required(
         "software paths that can run on it; empty where `unsupported` says why"
     )
     unsupported: Text = absent(

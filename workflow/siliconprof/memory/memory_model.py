@@ -234,14 +234,14 @@ def model_table() -> list[dict[str, Any]]:
     rows = []
     for model in plugins.names("workloads"):
         plugin = plugins.load("workloads", model)
-        if plugin.kind != "training" or "size" not in plugin.PARAMETERS:
+        if plugin.kind != "training":
             continue
         defaults = plugin.defaults()
-        for size in plugin.PARAMETERS["size"]["enum"]:
+        for size in plugin.vocab_sizes:
             own = defaults | {"size": size, "batch_size": 1, "dataset_vocab_size": VOCAB_SIZE}
             workload = plugin(own)
             lora = None
-            if "lora_rank" in plugin.PARAMETERS:
+            if "lora_rank" in defaults:
                 lora = plugin(own | {"lora_rank": LORA_RANK}).n_trainable_parameters()
             rows.append(
                 {

@@ -11,8 +11,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import model_validator
 
+from siliconprof.parameters import Count
 from siliconprof.store.cell import Cell
-from siliconprof.store.model import Columns, Count, Open, Part, Sha256, key, matches, required
+from siliconprof.store.model import Columns, Open, Part, Sha256, key, matches, required
 from siliconprof.store.point import (
     NO_FACTS,
     Bytes,

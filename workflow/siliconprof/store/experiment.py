@@ -1,7 +1,7 @@
 """The experiment as a config file says it. What a machine or cluster needs is in a profile instead.
 
 Each key has its meaning, unit and default here, of which `config_docs` makes config/README.md. What a
-workload's module adds is its plug-in's `PARAMETERS`.
+workload's module adds is its plug-in's `Parameters`.
 """
 
 from __future__ import annotations
@@ -11,27 +11,16 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from siliconprof import plugins
+from siliconprof.parameters import Count, NotNegative, Positive, Several, one_of
 from siliconprof.store.cell import PRECISIONS, SCENARIOS
-from siliconprof.store.model import (
-    Count,
-    Id,
-    Label,
-    Number,
-    Part,
-    absent,
-    key,
-    matches,
-    one_of,
-    required,
-)
+from siliconprof.store.model import Id, Label, Part, absent, key, matches, required
 from siliconprof.store.names import LONGEST_LABEL
 
-Backends = Annotated[list[Annotated[str, *one_of("backends")]], Field(min_length=1)]
-Scenarios = Annotated[list[Annotated[str, *one_of(SCENARIOS)]], Field(min_length=1)]
-Precisions = Annotated[list[Annotated[str, *one_of(PRECISIONS)]], Field(min_length=1)]
-Kinds = Annotated[list[Literal["cpu", "gpu"]], Field(min_length=1)]
+Backends = Several[Annotated[str, one_of("backends")]]
+Scenarios = Several[Annotated[str, one_of(SCENARIOS)]]
+Precisions = Several[Annotated[str, one_of(PRECISIONS)]]
+Kinds = Several[Literal["cpu", "gpu"]]
 Repeats = Annotated[int, Field(ge=1, le=100)]
-NotNegative = Annotated[Number, Field(ge=0)]
 Resource = Annotated[str, matches("[a-z][a-z0-9_]*")]
 # Executor plug-ins insert some resources into a shell's command as they are.
 OfAShell = Annotated[
@@ -68,7 +57,7 @@ class Timing(Part):
     energy_idle_s: NotNegative = key(
         5, "seconds of idle power before and after, where energy can be read"
     )
-    time_limit_s: Annotated[Number, Field(gt=0)] = key(
+    time_limit_s: Positive = key(
         300, "seconds after which the whole cell is ended, waiting for the host not counted"
     )
 
@@ -147,7 +136,7 @@ class Dataset(Part):
         "audio",
         "speech: column that holds the audio, or its file's name, relative to the data set's folder",
     )
-    n_mels: Annotated[int, *one_of((80, 128))] = key(
+    n_mels: Annotated[int, one_of((80, 128))] = key(
         80, "speech: mel bands of the features; 80 in Whisper, 128 in its large-v3"
     )
     n_train: Count = key(50_000, "images: the first so many of the source's `train` are trained on")
@@ -162,7 +151,7 @@ class Dataset(Part):
 class Workload(Part):
     """What every workload entry may have, whatever its module."""
 
-    module: Annotated[str, *one_of("workloads")] = required("workload plug-in")
+    module: Annotated[str, one_of("workloads")] = required("workload plug-in")
     trainer: str = absent("trainer plug-in, for a workload that trains: `plain` or `hf`")
     dataset: str = absent("name of an entry in `datasets`, for a workload that reads one")
     device_kinds: Kinds = key(["cpu", "gpu"], "kinds of device that this entry is for")

@@ -1,8 +1,7 @@
 """What a file may hold, declared once as a pydantic model; its mistakes, one line each.
 
 The JSON schema of a model (pydantic makes it) says what is expected where, for messages and for
-config/README.md. Plug-ins declare the parameters of their config as snippets of JSON schema, so that
-they import without pydantic; `model_of` makes a model of them.
+config/README.md.
 """
 
 from __future__ import annotations
@@ -10,25 +9,21 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import cache, reduce
-from operator import or_
-from typing import Annotated, Any, TypeVar
+from functools import cache, partial
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 from pydantic import (
     AfterValidator,
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
-    PlainValidator,
     TypeAdapter,
     ValidationError,
-    WithJsonSchema,
     create_model,
 )
 
-from siliconprof import plugins
 from siliconprof.errors import UserError, nearest
+from siliconprof.parameters import shown
 from siliconprof.store import names
 from siliconprof.store.validation import one_line
 
@@ -38,8 +33,6 @@ Schema = Mapping[str, Any]  # JSON schema
 Error = Mapping[str, Any]  # as pydantic gives it
 Where = tuple[str, ...]  # the keys and indices on the way to a value
 
-# A number to YAML 1.2 and to a person; YAML 1.1 asks for a point before the exponent.
-_FLOAT = re.compile(r"[+-]?[0-9]+(\.[0-9]*)?[eE][+-]?[0-9]+")
 _OF_TYPE = ("_type", "literal_error")  # how the names of pydantic's errors of type end
 _SHOULD = re.compile(r"^\w+ should (be|have) ")  # how most of pydantic's messages begin
 
@@ -56,33 +49,6 @@ class Open(Part, extra="ignore"):
     """A part that may have more than what is declared."""
 
 
-def one_of(values: Sequence[Any] | str) -> tuple[Any, ...]:
-    """Metadata of a type: one of some values, of just that type (`4.0` is not `4`).
-
-    Args:
-        values: or a kind of plug-in, whose names they are.
-    """
-    listed = plugins.names(values) if isinstance(values, str) else [*values]
-
-    def check(value: Any) -> Any:
-        if not any(type(one) is type(value) and one == value for one in listed):
-            expected = f"expected one of: {', '.join(map(str, listed))}"
-            raise ValueError(f"is {_shown(value)}; {expected}{nearest(value, listed)}")
-        return value
-
-    return PlainValidator(check), WithJsonSchema({"enum": listed})
-
-
-def _number(value: Any) -> Any:
-    return float(value) if isinstance(value, str) and _FLOAT.fullmatch(value) else value
-
-
-def _each_once(values: list[Any]) -> list[Any]:
-    if any(value in values[:place] for place, value in enumerate(values)):
-        raise ValueError(f"is {_shown(values)}; expected each value once")
-    return values
-
-
 def matches(pattern: str, what: str = "") -> Any:
     """Metadata of a text that matches as a whole (pydantic's own engine knows no `(?!`).
 
@@ -93,9 +59,7 @@ def matches(pattern: str, what: str = "") -> Any:
 
     def check(text: str) -> str:
         if not expression.fullmatch(text):
-            raise ValueError(
-                f"is {_shown(text)}; expected {what or f'text that matches {pattern}'}"
-            )
+            raise ValueError(f"is {shown(text)}; expected {what or f'text that matches {pattern}'}")
         return text
 
     return AfterValidator(check)
@@ -123,9 +87,6 @@ def absent(description: str) -> Any:
     return Field(default_factory=lambda: None, description=description)  # no default in the schema
 
 
-# A whole number stays one: 2 is not 2.0 in the text that a cell is compared by.
-Number = Annotated[int | float, BeforeValidator(_number), WithJsonSchema({"type": "number"})]
-Count = Annotated[int, Field(ge=1)]
 Text = Annotated[str, Field(min_length=1)]
 Label = Annotated[str, matches(names.LABEL, names.LABEL_RULE)]
 Id = Annotated[  # of a device, a source
@@ -136,54 +97,17 @@ Id = Annotated[  # of a device, a source
     ),
 ]
 Sha256 = Annotated[str, matches("[0-9a-f]{64}")]
-EachOnce = AfterValidator(_each_once)
 
 
-# -- parameters of plug-ins ----------------------------------------------------------------------
-
-_LIMITS = {
-    "minimum": "ge",
-    "exclusiveMinimum": "gt",
-    "maximum": "le",
-    "exclusiveMaximum": "lt",
-    "multipleOf": "multiple_of",
-}
-
-
-def type_of(schema: Schema) -> Any:
-    """The type of what a snippet of JSON schema describes."""
-    if "enum" in schema:
-        return Annotated[Any, *one_of(schema["enum"])]
-    kinds = [schema["type"]] if isinstance(schema["type"], str) else schema["type"]
-    either = reduce(or_, [_of_kind(kind, schema) for kind in kinds])
-    return Annotated[either, WithJsonSchema(dict(schema))]
-
-
-def _of_kind(kind: str, schema: Schema) -> Any:
-    """The type of one of the kinds that a snippet allows."""
-    if kind in ("integer", "number"):
-        limits = Field(**{ours: schema[name] for name, ours in _LIMITS.items() if name in schema})
-        return Annotated[int, limits] if kind == "integer" else Annotated[Number, limits]
-    if kind == "string" and "pattern" in schema:
-        return Annotated[str, matches(schema["pattern"].strip("^$"))]
-    if kind == "array":
-        lengths = Field(min_length=schema.get("minItems"), max_length=schema.get("maxItems"))
-        once = EachOnce if schema.get("uniqueItems") else None
-        return Annotated[list[type_of(schema["items"])], lengths, once]  # type: ignore[misc]
-    if kind == "object" and "properties" not in schema:
-        return dict[str, Any]
-    if kind == "object":
-        return model_of(schema["properties"], (), Part)
-    return {"string": str, "boolean": bool, "null": type(None)}[kind]
-
-
-def model_of(parameters: Mapping[str, Schema], required: Iterable[str], base: type[P]) -> type[P]:
-    """A model of the parameters that a plug-in declares; dump it with `exclude_unset`."""
-    fields: dict[str, Any] = {
-        name: (type_of(schema), ... if name in required else None)
-        for name, schema in parameters.items()
-    }
-    return create_model("Parameters", __base__=base, **fields)
+def model_of(parameters: type, base: type[P], **more: Any) -> type[P]:
+    """A model of a plug-in's `Parameters`, and more fields; dump it with `exclude_unset`."""
+    hints = get_type_hints(parameters, include_extras=True)
+    for name in sorted(hints, key=partial(hasattr, parameters)):  # without a default first
+        hint = hints[name]
+        texts = [text for text in getattr(hint, "__metadata__", ()) if isinstance(text, str)]
+        described = Field(getattr(parameters, name, ...), description=texts[-1] if texts else None)
+        more[name] = (hint, described)
+    return create_model("Parameters", __base__=base, **more)
 
 
 # -- mistakes ------------------------------------------------------------------------------------
@@ -299,9 +223,4 @@ def _what(found: Sequence[Error], where: Where, root: Schema) -> str:
         return f"unknown key; {expected}{nearest(name, allowed)}"
     listed = dict.fromkeys(_SHOULD.sub("", one["msg"]) for one in found)
     near = nearest(value, re.findall(r"'([^']+)'", context.get("expected", "")))
-    return f"is {_shown(value)}; expected {' or '.join(listed)}{near}"
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+    return f"is {shown(value)}; expected {' or '.join(listed)}{near}"

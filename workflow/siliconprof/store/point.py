@@ -11,8 +11,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
+from siliconprof.parameters import Count, Whole
 from siliconprof.store.cell import point_name
-from siliconprof.store.model import Columns, Count, Open, key, required
+from siliconprof.store.model import Columns, Open, key, required
 
 WHOLE = ("whole_step_s", "step_s")  # the first of these that a point has is its time
 
@@ -27,7 +28,6 @@ NONE: Any = Field(default_factory=list)
 NO_FACTS: Any = Field(default_factory=dict)
 Scalar = str | int | float | bool | None
 Figure = int | float | None
-Whole = Annotated[int, Field(ge=0)]  # a count, bytes
 Share = Annotated[float, Field(ge=0, le=1)]
 Flops = Annotated[int | float, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0)]

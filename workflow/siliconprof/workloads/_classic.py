@@ -19,12 +19,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
 
 from siliconprof.datasets.training_data import shuffled
-from siliconprof.declarations import Parameter, Settings, integer, number, several
+from siliconprof.declarations import Parameter, Settings
+from siliconprof.parameters import Count, EachOnce, Limits, NotNegative, Positive, Several
 from siliconprof.store.cell import PRECISIONS
-from siliconprof.workloads._training import TRAINING_PARAMETERS, Batch, TrainingWorkload
+from siliconprof.workloads._training import Batch, TrainingParameters, TrainingWorkload
 
 if TYPE_CHECKING:
     import numpy as np
@@ -34,47 +35,6 @@ KERNEL = 3  # pixels on a side that a convolution sees
 EPSILON = 1e-7
 # On whole batches: half of them may warm up, then one is split and one is not.
 FEWEST_EPOCH_STEPS = 4
-
-_LIKE_ALL = ("near_capacity_share", "allocator", "probes")
-PARAMETERS: Mapping[str, Any] = {
-    **{name: TRAINING_PARAMETERS[name] for name in _LIKE_ALL},
-    "batch_sizes": several(
-        {"type": "integer", "minimum": 1},
-        "images per training step; each is a training of its own, a point of the cell",
-        uniqueItems=True,
-    ),
-    "learning_rate": number(
-        0.001, "Adam's learning rate, constant; the default is Keras's", exclusiveMinimum=0
-    ),
-    "dropout": number(
-        0.2,
-        "share of the values that a dropout layer sets to 0; only the MLP has one",
-        minimum=0,
-        exclusiveMaximum=1,
-    ),
-    "epochs": integer(
-        1,
-        "passes over the training part, with validation after each; without `max_steps`",
-        minimum=1,
-    ),
-    "max_steps": integer(
-        None,
-        "training steps per batch size, in place of whole epochs: the time of an epoch is then "
-        "extrapolated, and labelled so; null = `epochs` whole epochs",
-        minimum=FEWEST_EPOCH_STEPS,
-    ),
-    "max_validation_steps": integer(
-        None,
-        "batches of a validation; with fewer than the part has, its time is extrapolated; null = "
-        "all",
-        minimum=1,
-    ),
-    "max_test_steps": integer(
-        None,
-        "batches of the test part that the trained network is tested on; null = all",
-        minimum=1,
-    ),
-}
 
 
 class Layer(NamedTuple):
@@ -157,7 +117,6 @@ class ClassicWorkload(TrainingWorkload):
     input_name = "images"
     trainers = ("epochs",)
     swept = ("batch_sizes",)
-    PARAMETERS = PARAMETERS
     LIBRARIES = {"torch": ("numpy",), "mlx": ("numpy",)}
     MODULES = {"mlx": ("mlx.nn",)}
     POINT = {
@@ -166,6 +125,38 @@ class ClassicWorkload(TrainingWorkload):
     }
     network: ClassVar[str]
     layers: ClassVar[tuple[Layer, ...]]
+
+    class Parameters(TrainingParameters):
+        batch_sizes: Annotated[
+            Several[Count],
+            EachOnce,
+            "images per training step; each is a training of its own, a point of the cell",
+        ]
+        learning_rate: Annotated[
+            Positive, "Adam's learning rate, constant; the default is Keras's"
+        ] = 0.001
+        dropout: Annotated[
+            NotNegative,
+            Limits(lt=1),
+            "share of the values that a dropout layer sets to 0; only the MLP has one",
+        ] = 0.2
+        epochs: Annotated[
+            Count, "passes over the training part, with validation after each; without `max_steps`"
+        ] = 1
+        max_steps: Annotated[
+            Annotated[int, Limits(ge=FEWEST_EPOCH_STEPS)] | None,
+            "training steps per batch size, in place of whole epochs: the time of an epoch is then "
+            "extrapolated, and labelled so; null = `epochs` whole epochs",
+        ] = None
+        max_validation_steps: Annotated[
+            Count | None,
+            "batches of a validation; with fewer than the part has, its time is extrapolated; null = "
+            "all",
+        ] = None
+        max_test_steps: Annotated[
+            Count | None,
+            "batches of the test part that the trained network is tested on; null = all",
+        ] = None
 
     @property
     def draws(self) -> bool:  # type: ignore[override]

@@ -13,10 +13,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib import import_module
-from typing import Any, ClassVar
+from typing import Annotated, Any, Literal
 
 from siliconprof.backends.base import Backend, Unsupported
-from siliconprof.declarations import Parameter, Quantity, integer, number, several
+from siliconprof.declarations import Parameter, Quantity
+from siliconprof.parameters import EachOnce, NotNegative, Several, Whole
 from siliconprof.session.cell_run import CellRun
 from siliconprof.workloads.base import LATER_MODULES, KernelWorkload
 
@@ -24,38 +25,25 @@ WIDTH_BYTES = {"fp32": 4, "tf32": 4, "fp16": 2, "bf16": 2}
 # Relative root mean square error against float64 above which a result is wrong, not imprecise.
 WRONG_ABOVE = {"fp32": 1e-4, "tf32": 5e-3, "fp16": 5e-3, "bf16": 3e-2}
 BURST_WARMUP = 10  # launches before the burst, the paper's 10
-BURST_PARAMETERS: Mapping[str, Any] = {
-    "burst": integer(
-        100, "launches in a row whose mean is taken, the paper's 100; 0 = none", minimum=0
-    ),
-    "burst_budget_s": number(
-        3.0, "seconds; a burst that is expected to take longer is not run", minimum=0
-    ),
-}
-
 PRODUCT_POINT: Mapping[str, Parameter] = {
     name: Parameter("integer", label=name) for name in ("batch", "m", "k", "n")
 }
 # Rows and columns that are checked: float64 on a CPU would take minutes for all of a large product.
 CHECKED_ROWS, CHECKED_COLUMNS = 64, 1024
-CACHES = ("warm", "cold")
+Caches = Annotated[Several[Literal["warm", "cold"]], EachOnce]
 CACHE_PARAMETER = Parameter("string", label="cache")
 
 
-def caches_parameter(description: str) -> Mapping[str, Any]:
-    """Schema of `caches`: operands come from a warm cache, from memory, or each in turn."""
-    return several({"enum": list(CACHES)}, description, uniqueItems=True, default=list(CACHES))
+class BurstParameters(KernelWorkload.Parameters):
+    """Settings of the paper's method."""
 
-
-def shapes_parameter(least: int, most: int, description: str) -> dict[str, Any]:
-    """Schema of `shapes`: a list of shapes, each with `least` to `most` lengths."""
-    shape = {
-        "type": "array",
-        "minItems": least,
-        "maxItems": most,
-        "items": {"type": "integer", "minimum": 1},
-    }
-    return several(shape, description)
+    burst: Annotated[
+        Whole,
+        "launches in a row whose mean is taken, the paper's 100; 0 = none",
+    ] = 100
+    burst_budget_s: Annotated[
+        NotNegative, "seconds; a burst that is expected to take longer is not run"
+    ] = 3.0
 
 
 class OperationWorkload(KernelWorkload):
@@ -65,7 +53,6 @@ class OperationWorkload(KernelWorkload):
         ("amp-fp16", "amp-bf16"),
         "mixed precision is a way to train; an operation has one dtype: ask for fp16 or bf16",
     )
-    PARAMETERS: ClassVar[Mapping[str, Any]] = BURST_PARAMETERS
     QUANTITIES = {
         **KernelWorkload.QUANTITIES,
         "burst_mean_s": Quantity("mean of a burst", "s", "lower"),

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from siliconprof import plugins
 from siliconprof.datasets.weights import Checkpoint
-from siliconprof.declarations import Bytes, Parameter, Quantity, Settings, boolean, choice, number
+from siliconprof.declarations import Bytes, Parameter, Quantity, Settings
 from siliconprof.memory import footprint
+from siliconprof.parameters import Count, Limits, Number, Positive, one_of
 from siliconprof.session.timing import PHASES
 from siliconprof.workloads._direct_import import import_directly
 from siliconprof.workloads.base import LATER_MODULES, Workload
@@ -18,84 +19,95 @@ from siliconprof.workloads.base import LATER_MODULES, Workload
 # name -> numpy array whose first axis is the batch
 Batch = Mapping[str, Any]
 
-# The keys of every training workload's entry; each module adds its own.
-TRAINING_PARAMETERS: Mapping[str, Any] = {
-    "batch_size": {
-        "type": ["integer", "string"],
-        "minimum": 1,
-        "pattern": "^auto$",
-        "description": "samples per training step; `auto`, in scenario near-capacity only: as "
-        "many as the memory model puts at `near_capacity_share` of the memory",
-    },
-    "learning_rate": number(0.001, "AdamW's learning rate, constant", exclusiveMinimum=0),
-    "weights": choice(
-        ["random", "pretrained"],
-        "initial weights; speed does not depend on them and `random` needs no "
-        "download; `pretrained` reads `weights_path`",
-    ),
-    "weights_path": {
-        "type": ["string", "null"],
-        "default": None,
-        "description": "hub name or folder of pretrained weights, in transformers' layout",
-    },
-    "zero_stage": choice(
-        [2, 3],
+Allocator = Annotated[
+    Literal["default", "retain"],
+    "`retain` keeps freed host memory in the process (glibc), so that page faults which are the "
+    "allocator's habit vanish",
+]
+MemoryBudget = Annotated[
+    Positive | dict[Literal["cpu", "gpu"], Positive] | None,
+    "device memory that the cell may use, GiB; null = all that the device has; "
+    "`{cpu: …, gpu: …}` = another for each kind: a GPU's libraries and its allocator take up to 1 GiB "
+    "by themselves",
+]
+
+
+class LayerParameters(Workload.Parameters):
+    """Settings of a model of layers whose memory is predicted, in trainings, sweeps and grids."""
+
+    gradient_checkpointing: Annotated[
+        bool,
+        "keep each layer's input only and compute the layer again in the backward pass: less memory "
+        "for one more forward pass, which FLOPs do not count",
+    ] = False
+    memory_budget_gib: MemoryBudget = None
+    force: Annotated[
+        bool | Annotated[Number, Limits(ge=1)],
+        "measure even what the memory model predicts not to fit; a number: where it predicts at most "
+        "so many times the memory",
+    ] = False
+
+
+class TrainingParameters(Workload.Parameters):
+    """Settings of whatever a trainer trains."""
+
+    near_capacity_share: Annotated[
+        Positive, Limits(le=1), "share of the memory that scenario near-capacity aims at"
+    ] = 0.9
+    allocator: Allocator = "default"
+    probes: Annotated[
+        list[Annotated[str, one_of("probes")]] | None,
+        "probes to read beside the training; null = all, [] = none",
+    ] = None
+
+
+class StepParameters(TrainingParameters, LayerParameters):
+    """Settings of a training in steps of one batch size."""
+
+    batch_size: Annotated[
+        Count | Literal["auto"],
+        "samples per training step; `auto`, in scenario near-capacity only: as many as the memory "
+        "model puts at `near_capacity_share` of the memory",
+    ]
+    learning_rate: Annotated[Positive, "AdamW's learning rate, constant"] = 0.001
+    zero_stage: Annotated[
+        Literal[2, 3],
         "ZeRO stage under scenario offload: 2 offloads optimizer and gradients, 3 the weights too",
-    ),
-    "gradient_checkpointing": boolean(
-        "keep each layer's input only and compute the layer again in the backward "
-        "pass: less memory for one more forward pass, which FLOPs do not count"
-    ),
-    "compile": boolean(
-        "compile the training step: `torch.compile` of the model and its loss, "
-        "`mx.compile` of the whole step. Such a step is not split into phases, and the first one, "
-        "which compiles with empty caches, is timed apart. Trainer plain only"
-    ),
-    "attention": choice(
-        ["default", "math", "efficient", "flash", "cudnn"],
-        "torch's kernel for scaled dot products; `default` leaves the choice to torch. Which "
-        "one ran is in the record, but of steps that are compiled, offloaded or near capacity",
-    ),
-    "adamw": choice(
-        ["default", "for-loop", "foreach", "fused"],
-        "torch's implementation of AdamW; `default` leaves the choice to torch. "
-        "Which one ran is in the record, as of attention",
-    ),
-    "memory_budget_gib": {
-        "type": ["number", "object", "null"],
-        "exclusiveMinimum": 0,
-        "additionalProperties": False,
-        "properties": dict.fromkeys(("cpu", "gpu"), {"type": "number", "exclusiveMinimum": 0}),
-        "default": None,
-        "description": "device memory that the cell may use, GiB; null = all that the device has; "
-        "`{cpu: …, gpu: …}` = another for each kind: a GPU's libraries and its allocator take "
-        "up to 1 GiB by themselves",
-    },
-    "near_capacity_share": number(
-        0.9,
-        "share of the memory that scenario near-capacity aims at",
-        exclusiveMinimum=0,
-        maximum=1,
-    ),
-    "force": {
-        "type": ["boolean", "number"],
-        "minimum": 1,
-        "default": False,
-        "description": "measure even what the memory model predicts not to fit; a number: where it "
-        "predicts at most so many times the memory",
-    },
-    "allocator": choice(
-        ["default", "retain"],
-        "`retain` keeps freed host memory in the process (glibc), so that page "
-        "faults which are the allocator's habit vanish",
-    ),
-    "probes": {
-        "type": ["array", "null"],
-        "items": {"enum": plugins.names("probes")},
-        "default": None,
-        "description": "probes to read beside the training; null = all, [] = none",
-    },
-}
+    ] = 2
+    compile: Annotated[
+        bool,
+        "compile the training step: `torch.compile` of the model and its loss, `mx.compile` of the "
+        "whole step. Such a step is not split into phases, and the first one, which compiles with "
+        "empty caches, is timed apart. Trainer plain only",
+    ] = False
+    attention: Annotated[
+        Literal["default", "math", "efficient", "flash", "cudnn"],
+        "torch's kernel for scaled dot products; `default` leaves the choice to torch. Which one ran "
+        "is in the record, but of steps that are compiled, offloaded or near capacity",
+    ] = "default"
+    adamw: Annotated[
+        Literal["default", "for-loop", "foreach", "fused"],
+        "torch's implementation of AdamW; `default` leaves the choice to torch. Which one ran is in "
+        "the record, as of attention",
+    ] = "default"
+
+
+class CheckpointParameters(StepParameters):
+    """The same of a model in sizes, some of which have published weights."""
+
+    vocab_size: Annotated[
+        Annotated[int, Limits(ge=256)] | None,
+        "rows of the embedding; null = the size's own, or that of the data",
+    ] = None
+    weights: Annotated[
+        Literal["random", "pretrained"],
+        "initial weights; speed does not depend on them and `random` needs no download; `pretrained` "
+        "reads `weights_path`",
+    ] = "random"
+    weights_path: Annotated[
+        str | None, "hub name or folder of pretrained weights, in transformers' layout"
+    ] = None
+
 
 UNLABELLED = -100  # both frameworks' losses leave such labels out
 
@@ -268,7 +280,7 @@ class TrainingWorkload(Workload):
     def smallest(self) -> TrainingWorkload:
         """The smallest model of the kind on the same data, one sample per step."""
         first = {"weights": "random", "batch_size": 1, "vocab_size": None}
-        sizes = self.PARAMETERS.get("size", {}).get("enum")
+        sizes = [*self.vocab_sizes]
         return type(self)({**self.parameters, **first, **({"size": sizes[0]} if sizes else {})})
 
     def stages(self, estimator: footprint.MemoryEstimator) -> list[footprint.Stage]:

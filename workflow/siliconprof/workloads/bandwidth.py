@@ -16,11 +16,12 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 from siliconprof.backends._streams import Stream
-from siliconprof.declarations import Bytes, Parameter, choice, integer
+from siliconprof.declarations import Bytes, Parameter
 from siliconprof.hosts import caches
+from siliconprof.parameters import Limits, Several
 from siliconprof.probes.page_faults import read_faults
 from siliconprof.session.cell_run import CellRun
 from siliconprof.session.timing import call_s, order, row_s
@@ -28,8 +29,8 @@ from siliconprof.stats import statistics
 from siliconprof.workloads._operation import (
     CACHE_PARAMETER,
     WIDTH_BYTES,
+    Caches,
     OperationWorkload,
-    caches_parameter,
     checked,
     dispatched,
     rotating,
@@ -89,32 +90,29 @@ class Plugin(OperationWorkload):
         "cache": CACHE_PARAMETER,
     }
     working_set = "working_set_bytes"
-    PARAMETERS = {
-        "working_sets_bytes": {
-            "type": ["array", "null"],
-            "minItems": 1,
-            "items": {"type": "integer", "minimum": SMALLEST_BYTES},
-            "default": None,
-            "description": "bytes of all arrays of one kernel together; null = a sweep from "
+
+    class Parameters(OperationWorkload.Parameters):
+        working_sets_bytes: Annotated[
+            Several[Annotated[int, Limits(ge=SMALLEST_BYTES)]] | None,
+            "bytes of all arrays of one kernel together; null = a sweep from "
             f"{SMALLEST_BYTES // 2**10} KiB to {BEYOND_CACHE} times the last-level cache and on "
             f"until a call lasts {CALL_S * 1e3:g} ms, within an eighth of the device's memory; on a "
             "GPU half of its cache too",
-        },
-        "sweep_factor": integer(
-            4, "factor from one working set of the sweep to the next", minimum=2
-        ),
-        "caches": caches_parameter(
+        ] = None
+        sweep_factor: Annotated[
+            int, Limits(ge=2), "factor from one working set of the sweep to the next"
+        ] = 4
+        caches: Annotated[
+            Caches,
             "`warm`: the same arrays every time; `cold`: sets of them in turn, together more than "
-            "twice the last-level cache, for working sets below it"
-        ),
-        "allocator": choice(
-            ["default", "retain"],
+            "twice the last-level cache, for working sets below it",
+        ] = ["warm", "cold"]
+        allocator: Annotated[
+            Literal["default", "retain"],
             "`retain` keeps freed host memory in the process, where the C library is "
             "glibc: MLX makes a new array for every result, and its pages would be faulted in again "
             "each time",
-            default="retain",
-        ),
-    }
+        ] = "retain"
 
     def memory_bytes(self, precision: str, backend: str, capability: str | None = None) -> Bytes:
         """The sweep is limited to a share of the memory."""

@@ -1,6 +1,6 @@
 """The interface of a workload: what is trained or computed, and how much work that is.
 
-A workload is one file. `PARAMETERS` describes the keys that its entries in the config may have.
+A workload is one file. Its `Parameters` are the keys that its entries in the config may have.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ class Workload:
     kind: ClassVar[str]  # training: driven by a trainer; kernels: times operations itself
     frameworks: ClassVar[tuple[str, ...]] = ("torch", "mlx")
     refuses: ClassVar[Mapping[str, str]] = {}  # precision -> why it cannot run in it
-    PARAMETERS: ClassVar[Mapping[str, Any]] = {}  # name -> JSON Schema, description, default
     LIBRARIES: ClassVar[Mapping[str, tuple[str, ...]]] = {}  # framework -> what it may import
     swept: ClassVar[tuple[str, ...]] = ()  # those whose entries make points
     POINT: ClassVar[Mapping[str, Parameter]] = {}  # its points' parameters, by name
@@ -38,18 +37,18 @@ class Workload:
     working_set: ClassVar[str | None] = None
     QUANTITIES: ClassVar[Mapping[str, Quantity]] = {}  # what it yields of each point
 
+    class Parameters:
+        """The settings that an entry of the config has, see `siliconprof.parameters`."""
+
     def __init__(self, parameters: Mapping[str, Any]) -> None:
         self.parameters = parameters
 
     @classmethod
     def defaults(cls) -> dict[str, Any]:
         """The values of settings that nobody has set."""
-        return {k: v["default"] for k, v in cls.PARAMETERS.items() if "default" in v}
-
-    @classmethod
-    def required(cls) -> list[str]:
-        """The settings that an entry must have."""
-        return [key for key, schema in cls.PARAMETERS.items() if "default" not in schema]
+        parts = reversed(cls.Parameters.__mro__)
+        values = [(name, value) for part in parts for name, value in vars(part).items()]
+        return {name: value for name, value in values if not name.startswith("__")}
 
     @classmethod
     def describe_point(cls, row: Mapping[str, Any]) -> str:

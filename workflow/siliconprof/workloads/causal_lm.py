@@ -11,19 +11,20 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any, Literal
 
 from siliconprof.datasets import model_config, model_facts
 from siliconprof.datasets.model_facts import Kept, ModelFacts
 from siliconprof.datasets.weights import Checkpoint
-from siliconprof.declarations import Parameter, Settings, choice, integer, number
+from siliconprof.declarations import Parameter, Settings
 from siliconprof.errors import UserError
 from siliconprof.memory import footprint
+from siliconprof.parameters import Limits, Positive, Several, Whole
 from siliconprof.workloads._mlx_checkpoint import checkpoint
 from siliconprof.workloads._training import (
-    TRAINING_PARAMETERS,
     UNLABELLED,
     Batch,
+    StepParameters,
     TrainingWorkload,
 )
 
@@ -46,15 +47,14 @@ class CausalLM(TrainingWorkload):
         "tokens_per_step": Parameter("integer", label="tokens in a step", derived=True),
         "seq_len": Parameter("integer", label="sequence length", identifies=False),
     }
-    PARAMETERS = {
-        **TRAINING_PARAMETERS,
-        "seq_len": integer(128, "tokens per sequence", minimum=2),
-        "lora_rank": integer(0, "rank of the LoRA adapters; 0 = train every parameter", minimum=0),
-        "lora_alpha": number(
-            16, "LoRA's alpha: the adapters' output is scaled by alpha / rank", exclusiveMinimum=0
-        ),
-    }
     known: ModelFacts | None
+
+    class Parameters(StepParameters):
+        seq_len: Annotated[int, Limits(ge=2), "tokens per sequence"] = 128
+        lora_rank: Annotated[Whole, "rank of the LoRA adapters; 0 = train every parameter"] = 0
+        lora_alpha: Annotated[
+            Positive, "LoRA's alpha: the adapters' output is scaled by alpha / rank"
+        ] = 16
 
     def __init__(self, parameters: Mapping[str, Any]) -> None:
         super().__init__(parameters)
@@ -284,35 +284,29 @@ class Plugin(CausalLM):
 
     family = "Your models"
     called = "a causal language model"
-    PARAMETERS = {
-        **{name: own for name, own in CausalLM.PARAMETERS.items() if name != "weights_path"},
-        "weights": choice(
-            ["random", "pretrained"],
+
+    class Parameters(CausalLM.Parameters):
+        weights: Annotated[
+            Literal["random", "pretrained"],
             "initial weights; speed does not depend on them and `random` needs no download but of "
             "config.json; `pretrained` reads those of `model`",
-        ),
-        "model": {
-            "type": ["string", "null"],
-            "default": None,
-            "description": "hub id, with `@revision` if not of the main branch, or a folder with a "
-            "config.json; of either that file alone is read, and with `weights: pretrained` the weights; "
-            "a model's own code is never run",
-        },
-        "config": {
-            "type": ["object", "null"],
-            "default": None,
-            "description": "in the place of `model`, what a config.json holds: `{model_type: llama, "
-            "hidden_size: 576, …}`; the rest is transformers' own",
-        },
-        "lora_targets": {
-            "type": ["array", "null"],
-            "items": {"type": "string"},
-            "minItems": 1,
-            "default": None,
-            "description": "last names of the linear layers that get adapters, such as `q_proj`; null = "
-            "all but the head, of a mixture of experts those of the attention",
-        },
-    }
+        ] = "random"
+        model: Annotated[
+            str | None,
+            "hub id, with `@revision` if not of the main branch, or a folder with a config.json; of "
+            "either that file alone is read, and with `weights: pretrained` the weights; a model's own "
+            "code is never run",
+        ] = None
+        config: Annotated[
+            dict[str, Any] | None,
+            "in the place of `model`, what a config.json holds: `{model_type: llama, hidden_size: "
+            "576, …}`; the rest is transformers' own",
+        ] = None
+        lora_targets: Annotated[
+            Several[str] | None,
+            "last names of the linear layers that get adapters, such as `q_proj`; null = all but the "
+            "head, of a mixture of experts those of the attention",
+        ] = None
 
     def __init__(self, parameters: Mapping[str, Any]) -> None:
         super().__init__(parameters)

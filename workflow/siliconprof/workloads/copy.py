@@ -7,11 +7,12 @@ the device works in the host's memory there is nothing to transfer, which the ba
 from __future__ import annotations
 
 from itertools import product
-from typing import Any
+from typing import Annotated, Any
 
 from siliconprof.backends._streams import DEVICE_TO_HOST, HOST_TO_DEVICE, Transfer
 from siliconprof.backends.base import Unsupported
-from siliconprof.declarations import Bytes, Parameter, several
+from siliconprof.declarations import Bytes, Parameter
+from siliconprof.parameters import Limits, Several
 from siliconprof.session.cell_run import CellRun
 from siliconprof.workloads._operation import OperationWorkload
 from siliconprof.workloads.base import only_fp32
@@ -31,13 +32,12 @@ class Plugin(OperationWorkload):
         "transfer_bytes": Parameter("integer", label="transfer", unit="byte"),
     }
     working_set = "transfer_bytes"
-    PARAMETERS = {
-        "transfer_bytes": several(
-            {"type": "integer", "minimum": VALUE_BYTES, "multipleOf": VALUE_BYTES},
+
+    class Parameters(OperationWorkload.Parameters):
+        transfer_bytes: Annotated[
+            Several[Annotated[int, Limits(ge=VALUE_BYTES, multiple_of=VALUE_BYTES)]],
             "bytes of one transfer; all are points of one cell",
-            default=[2**16, 2**20, 2**24, 2**28],
-        ),
-    }
+        ] = [2**16, 2**20, 2**24, 2**28]
 
     def memory_bytes(self, precision: str, backend: str, capability: str | None = None) -> Bytes:
         return {"buffer": max(self.parameters["transfer_bytes"])}

@@ -11,10 +11,11 @@ from __future__ import annotations
 import mmap
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
-from siliconprof.declarations import Parameter, Quantity, several
+from siliconprof.declarations import Parameter, Quantity
 from siliconprof.hosts import machine
+from siliconprof.parameters import Limits, Several
 from siliconprof.probes.page_faults import read_faults
 from siliconprof.session.cell_run import CellRun
 from siliconprof.stats import statistics
@@ -39,13 +40,11 @@ class Plugin(KernelWorkload):
         "first_pass_s": Quantity("first pass", "s", "lower", series=True),
         "second_pass_s": Quantity("second pass", "s", "lower", series=True),
     }
-    PARAMETERS = {
-        "pages": several(
-            {"type": "integer", "minimum": 64},
-            "pages of a mapping; all are points of one cell",
-            default=[1024, 4096, 16384],
-        )
-    }
+
+    class Parameters(KernelWorkload.Parameters):
+        pages: Annotated[
+            Several[Annotated[int, Limits(ge=64)]], "pages of a mapping; all are points of one cell"
+        ] = [1024, 4096, 16384]
 
     @classmethod
     def describe_point(cls, row: Mapping[str, Any]) -> str:

@@ -9,11 +9,13 @@ does by default.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 from siliconprof.datasets.model_facts import ModelFacts, StageFacts
-from siliconprof.declarations import Parameter, integer
+from siliconprof.declarations import Parameter
 from siliconprof.memory import footprint
+from siliconprof.parameters import Limits, Whole, one_of
+from siliconprof.workloads._training import CheckpointParameters
 from siliconprof.workloads.causal_lm import CausalLM
 
 N_POSITIONS = 1024
@@ -45,21 +47,15 @@ class Plugin(CausalLM):
         **CausalLM.POINT,
         "vocab_size": Parameter("integer", label="vocabulary", identifies=False, derived=True),
     }
-    PARAMETERS = {
-        **CausalLM.PARAMETERS,
-        "size": {
-            "type": "string",
-            "enum": list(SIZES),
-            "description": "model size; small to xl are OpenAI's, nano to mini are ours",
-        },
-        "seq_len": integer(128, "tokens per sequence", minimum=2, maximum=N_POSITIONS),
-        "lora_rank": integer(
-            0, "rank of the LoRA adapters on `c_attn`; 0 = train every parameter", minimum=0
-        ),
-        "vocab_size": integer(
-            None, "rows of the embedding; null = the size's own, or that of the data", minimum=256
-        ),
-    }
+
+    class Parameters(CausalLM.Parameters, CheckpointParameters):
+        size: Annotated[
+            str, one_of(SIZES), "model size; small to xl are OpenAI's, nano to mini are ours"
+        ]
+        seq_len: Annotated[int, Limits(ge=2, le=N_POSITIONS), "tokens per sequence"] = 128
+        lora_rank: Annotated[
+            Whole, "rank of the LoRA adapters on `c_attn`; 0 = train every parameter"
+        ] = 0
 
     def __init__(self, parameters: Mapping[str, Any]) -> None:
         super().__init__(parameters)

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Annotated, Any
 
-from siliconprof.declarations import Parameter, Quantity, integer
+from siliconprof.declarations import Parameter, Quantity
 from siliconprof.errors import BUSY
 from siliconprof.lifetime import forks_here
+from siliconprof.parameters import Count, Limits
 from siliconprof.session import cold_launch
 from siliconprof.session.cell_run import CellRun
 from siliconprof.session.cold_launch import COMPILE_AND_LOAD_S, DISPATCH_COLD_S, EMPTY_COLD_S
@@ -62,15 +63,16 @@ class Plugin(KernelWorkload):
         "other_kernel_s": Quantity("another kernel", "s", "lower", series=True),
         "compile_and_load_s": Quantity("compile and load", "s", "lower", series=True),
     }
-    PARAMETERS = {
-        "burst": integer(
-            100,
+
+    class Parameters(KernelWorkload.Parameters):
+        burst: Annotated[
+            Count,
             "launches in a row, waited for once; enqueue time is measured on fewer "
             "where the backend's queue takes fewer without waiting",
-            minimum=1,
-        ),
-        "bursts": integer(200, "bursts measured for enqueue and amortised time, each", minimum=10),
-    }
+        ] = 100
+        bursts: Annotated[
+            int, Limits(ge=10), "bursts measured for enqueue and amortised time, each"
+        ] = 200
 
     def measure(self, cell_run: CellRun) -> None:
         backend, seed = cell_run.backend, cell_run.cell.seed

@@ -9,19 +9,19 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Annotated, Any
 
-from siliconprof.declarations import Bytes, Settings, number
+from siliconprof.declarations import Bytes, Settings
+from siliconprof.parameters import Count, Limits, NotNegative, Positive
 from siliconprof.session.cell_run import CellRun
 from siliconprof.session.timing import Plan
 from siliconprof.stats import statistics
 from siliconprof.workloads._operation import (
-    BURST_PARAMETERS,
     WIDTH_BYTES,
+    BurstParameters,
     ProductWorkload,
     checked,
     product_error,
-    shapes_parameter,
 )
 
 Shape = tuple[int, int, int, int]  # batch, m, k, n
@@ -152,23 +152,19 @@ def tiled(side: float) -> int:
 class Plugin(ProductWorkload):
     """matmul"""
 
-    PARAMETERS = {
-        "shapes": {
-            **shapes_parameter(4, 4, "products as [batch, m, k, n]; all are points of one cell"),
-            "minItems": 0,
-            "default": [],
-        },
-        "search_budget_s": number(
-            0, "seconds of search for the shape with the highest throughput; 0 = none", minimum=0
-        ),
-        "search_memory_share": number(
-            0.25,
+    class Parameters(BurstParameters):
+        shapes: Annotated[
+            list[Annotated[list[Count], Limits(min_length=4, max_length=4)]],
+            "products as [batch, m, k, n]; all are points of one cell",
+        ] = []
+        search_budget_s: Annotated[
+            NotNegative, "seconds of search for the shape with the highest throughput; 0 = none"
+        ] = 0
+        search_memory_share: Annotated[
+            Positive,
+            Limits(le=1),
             "share of the device's memory that the search's operands may take",
-            exclusiveMinimum=0,
-            maximum=1,
-        ),
-        **BURST_PARAMETERS,
-    }
+        ] = 0.25
 
     @classmethod
     def problems(cls, parameters: Settings, dataset: Settings | None) -> list[str]:

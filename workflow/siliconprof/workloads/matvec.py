@@ -9,21 +9,21 @@ from __future__ import annotations
 
 import operator
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 from siliconprof.declarations import Bytes
 from siliconprof.hosts import caches
+from siliconprof.parameters import Count, Limits, Several
 from siliconprof.session.cell_run import CellRun
 from siliconprof.workloads._operation import (
-    BURST_PARAMETERS,
     CACHE_PARAMETER,
     PRODUCT_POINT,
     WIDTH_BYTES,
+    BurstParameters,
+    Caches,
     ProductWorkload,
-    caches_parameter,
     checked,
     rotating,
-    shapes_parameter,
 )
 
 MOST_COPIES = 4096  # more would be tiny ones, whose launches cost more than what they move
@@ -34,16 +34,17 @@ class Plugin(ProductWorkload):
     """matvec"""
 
     POINT = {**PRODUCT_POINT, "cache": CACHE_PARAMETER}
-    PARAMETERS = {
-        "shapes": shapes_parameter(
-            2, 3, "matrices as [m, k] or [batch, m, k]; all are points of one cell"
-        ),
-        "caches": caches_parameter(
+
+    class Parameters(BurstParameters):
+        shapes: Annotated[
+            Several[Annotated[list[Count], Limits(min_length=2, max_length=3)]],
+            "matrices as [m, k] or [batch, m, k]; all are points of one cell",
+        ]
+        caches: Annotated[
+            Caches,
             "`warm`: the same matrix every time; `cold`: copies of it in turn, together more than "
-            "twice the last-level cache"
-        ),
-        **BURST_PARAMETERS,
-    }
+            "twice the last-level cache",
+        ] = ["warm", "cold"]
 
     def memory_bytes(self, precision: str, backend: str, capability: str | None = None) -> Bytes:
         """Copies of the largest point; the cache's size counts as unknown until it is measured."""

@@ -10,9 +10,12 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import product
-from typing import Any
+from typing import Annotated, Any
 
-from siliconprof.declarations import Bytes, Settings, integer, several
+from typing_extensions import TypedDict
+
+from siliconprof.declarations import Bytes, Settings
+from siliconprof.parameters import Count, EachOnce, NotNegative, Positive, Several, Whole
 from siliconprof.session import memory_limit, operators, sweep
 from siliconprof.session.cell_run import CellRun
 from siliconprof.session.timing import PhaseClock
@@ -20,18 +23,19 @@ from siliconprof.session.weight_watch import WeightWatch
 from siliconprof.stats import training_course
 from siliconprof.store.cell import canonical_json
 from siliconprof.workloads import transformer_lm
+from siliconprof.workloads._training import Allocator
 
 SWEPT = ("learning_rate", "warmup_steps", "weight_decay", "betas", "max_gradient_norm")
-# Only trainer training_run, which does a whole run, reads its own keys.
-NOT_HERE = {
-    *transformer_lm.RUN_PARAMETERS,
-    *("zero_stage", "compile", "attention", "adamw", "near_capacity_share", "probes"),
-}
-MODEL_PARAMETERS = {
-    name: schema
-    for name, schema in transformer_lm.Plugin.PARAMETERS.items()
-    if name not in NOT_HERE
-}
+
+
+class Swept(TypedDict, total=False):
+    """Lists of values of a model's settings."""
+
+    learning_rate: Annotated[Several[Positive], EachOnce]
+    warmup_steps: Annotated[Several[Whole], EachOnce]
+    weight_decay: Annotated[Several[NotNegative], EachOnce]
+    betas: Annotated[Several[transformer_lm.Betas], EachOnce]
+    max_gradient_norm: Annotated[Several[Positive | None], EachOnce]
 
 
 class Plugin(transformer_lm.Sweep):
@@ -43,26 +47,16 @@ class Plugin(transformer_lm.Sweep):
         "n_layer": transformer_lm.SHAPE_POINT["n_layer"],
         "n_embd": transformer_lm.SHAPE_POINT["n_embd"],
     }
-    PARAMETERS = {
-        **MODEL_PARAMETERS,
-        "batch_size": integer(8, "samples per training step", minimum=1),
-        "steps": integer(60, "training steps under each setting", minimum=1),
-        "sweep": {
-            "type": "object",
-            "additionalProperties": False,
-            "properties": {
-                name: several(
-                    {k: v for k, v in MODEL_PARAMETERS[name].items() if k != "default"},
-                    f"values of `{name}`",
-                    uniqueItems=True,
-                )
-                for name in SWEPT
-            },
-            "default": {"learning_rate": [0.0003, 0.003, 0.03]},
-            "description": "lists of values of learning_rate, warmup_steps, weight_decay, betas or "
+
+    class Parameters(transformer_lm.ModelParameters):
+        allocator: Allocator = "default"
+        batch_size: Annotated[Count, "samples per training step"] = 8
+        steps: Annotated[Count, "training steps under each setting"] = 60
+        sweep: Annotated[
+            Swept,
+            "lists of values of learning_rate, warmup_steps, weight_decay, betas or "
             "max_gradient_norm: every combination is trained, and is a point",
-        },
-    }
+        ] = {"learning_rate": [0.0003, 0.003, 0.03]}
 
     @classmethod
     def problems(cls, parameters: Settings, dataset: Settings | None) -> list[str]:

@@ -11,20 +11,20 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
-from siliconprof.declarations import Quantity, Settings, integer, number, several
+from siliconprof.declarations import Quantity, Settings
 from siliconprof.errors import in_one_line
 from siliconprof.memory import footprint, memory_model
+from siliconprof.parameters import Count, EachOnce, Limits, Positive, Several
 from siliconprof.session import sweep
 from siliconprof.session.cell_run import CellRun
 from siliconprof.session.timing import PhaseClock
 from siliconprof.session.weight_watch import WeightWatch
 from siliconprof.workloads import transformer_lm
 from siliconprof.workloads._operation import together
-from siliconprof.workloads._training import TRAINING_PARAMETERS, Batch
+from siliconprof.workloads._training import Batch, MemoryBudget
 
-SHAPE = transformer_lm.SHAPE_PARAMETERS
 SWEPT = ("n_layer", "n_embd", "n_head", "d_ff", "seq_len", "batch_size")  # n_embd before n_head
 MODEL_KEYS = (
     "gradient_checkpointing",
@@ -49,44 +49,48 @@ class Plugin(transformer_lm.Sweep):
         **transformer_lm.Sweep.QUANTITIES,
         "device_launches": Quantity("operators of a step, counted on a GPU", ""),
     }
-    PARAMETERS = {
-        **{
-            name: several(
-                {k: v for k, v in SHAPE[name].items() if k not in ("default", "description")},
-                f"of each: {SHAPE[name]['description']}",
-                uniqueItems=True,
-                default=[SHAPE[name]["default"]],
-            )
-            for name in ("n_layer", "n_embd", "n_head", "d_ff", "seq_len")
-        },
-        "batch_size": several(
-            {"type": "integer", "minimum": 1},
-            "of each: sequences per training step; all combinations of the six lists "
-            "are points, except those whose head dimension is not an even number",
-            uniqueItems=True,
-        ),
-        "vocab_size": integer(
-            1024, "tokens, drawn at random, and rows of the embedding and of the head", minimum=2
-        ),
-        "min_run_time_s": number(
-            0.2,
-            "least seconds that blocked_autorange spends; the default is its own",
-            exclusiveMinimum=0,
-        ),
-        **{name: transformer_lm.Plugin.PARAMETERS[name] for name in MODEL_KEYS},
-        "memory_budget_gib": {
-            **TRAINING_PARAMETERS["memory_budget_gib"],
-            "description": "predicted device memory that a point may need, GiB; the measurement "
-            "itself is not limited; null = all that the device has",
-        },
-        "force": TRAINING_PARAMETERS["force"],
-    }
+
+    class Parameters(transformer_lm.OptimizerParameters):
+        n_layer: Annotated[Several[Count], EachOnce, "of each: layers"] = [4]
+        n_embd: Annotated[
+            Several[Annotated[int, Limits(ge=2)]],
+            EachOnce,
+            "of each: channels, a multiple of 2 n_head",
+        ] = [128]
+        n_head: Annotated[
+            Several[Count], EachOnce, "of each: attention heads of n_embd / n_head channels"
+        ] = [4]
+        d_ff: Annotated[
+            Several[Count | None],
+            EachOnce,
+            "of each: channels of the SwiGLU feed-forward; null = 8/3 n_embd rounded up to a "
+            "multiple of 8",
+        ] = [None]
+        seq_len: Annotated[
+            Several[Annotated[int, Limits(ge=2)]], EachOnce, "of each: tokens per sequence"
+        ] = [128]
+        batch_size: Annotated[
+            Several[Count],
+            EachOnce,
+            "of each: sequences per training step; all combinations of the six lists are points, "
+            "except those whose head dimension is not an even number",
+        ]
+        vocab_size: Annotated[
+            int, Limits(ge=2), "tokens, drawn at random, and rows of the embedding and of the head"
+        ] = 1024
+        min_run_time_s: Annotated[
+            Positive, "least seconds that blocked_autorange spends; the default is its own"
+        ] = 0.2
+        memory_budget_gib: Annotated[
+            MemoryBudget,
+            "predicted device memory that a point may need, GiB; the measurement itself is not "
+            "limited; null = all that the device has",
+        ] = None
 
     @classmethod
     def problems(cls, parameters: Settings, dataset: Settings | None) -> list[str]:
-        widths, heads = (
-            parameters.get(name, cls.PARAMETERS[name]["default"]) for name in ("n_embd", "n_head")
-        )
+        values = cls.defaults() | dict(parameters)
+        widths, heads = values["n_embd"], values["n_head"]
         try:
             if any(_even(n_embd, n_head) for n_embd in widths for n_head in heads):
                 return []

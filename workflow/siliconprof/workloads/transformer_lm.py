@@ -11,11 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from itertools import islice
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from siliconprof.declarations import Bytes, Parameter, Settings, choice, integer, number
+from siliconprof.declarations import Bytes, Parameter, Settings
 from siliconprof.memory import footprint
-from siliconprof.workloads._training import TRAINING_PARAMETERS, Batch, TrainingWorkload
+from siliconprof.parameters import Count, Limits, NotNegative, Positive, Whole
+from siliconprof.workloads._training import Batch, LayerParameters, StepParameters, TrainingWorkload
 from siliconprof.workloads.base import KernelWorkload
 
 HELD_OUT_SHARE = 0.1  # of the tokens, the last ones: they are not trained on
@@ -48,72 +49,50 @@ def with_betas(parameters: Mapping[str, Any]) -> dict[str, Any]:
     return {**parameters, "beta1": beta1, "beta2": beta2}
 
 
-SHAPE_PARAMETERS: Mapping[str, Any] = {
-    "n_layer": integer(4, "layers", minimum=1),
-    "n_embd": integer(128, "channels, a multiple of 2 n_head", minimum=2),
-    "n_head": integer(4, "attention heads of n_embd / n_head channels", minimum=1),
-    "d_ff": integer(
-        None,
+Betas = Annotated[list[Annotated[NotNegative, Limits(lt=1)]], Limits(min_length=2, max_length=2)]
+
+
+class OptimizerParameters(LayerParameters):
+    """Settings of AdamW and of what a step keeps."""
+
+    learning_rate: Annotated[
+        Positive, "AdamW's learning rate after the warm-up, before the decay"
+    ] = 0.001
+    weight_decay: Annotated[NotNegative, "AdamW's decoupled weight decay, of every parameter"] = 0.1
+    betas: Annotated[
+        Betas, "AdamW's decay rates of the averages of gradient and squared gradient"
+    ] = [0.9, 0.95]
+    max_gradient_norm: Annotated[
+        Positive | None,
+        "largest joint norm of all gradients, to which larger ones are scaled down; null = no "
+        "clipping",
+    ] = 1.0
+
+
+class ModelParameters(OptimizerParameters):
+    """Settings of one model and of how its weights change."""
+
+    weights: Annotated[
+        Literal["random"], "initial weights; there are no pretrained ones of this model"
+    ] = "random"
+    n_layer: Annotated[Count, "layers"] = 4
+    n_embd: Annotated[int, Limits(ge=2), "channels, a multiple of 2 n_head"] = 128
+    n_head: Annotated[Count, "attention heads of n_embd / n_head channels"] = 4
+    d_ff: Annotated[
+        Count | None,
         "channels of the SwiGLU feed-forward; null = 8/3 n_embd rounded up to a multiple of 8",
-        minimum=1,
-    ),
-    "seq_len": integer(128, "tokens per sequence", minimum=2),
-    "vocab_size": integer(
-        None, "rows of the embedding and of the head; null = that of the data", minimum=2
-    ),
-}
-
-OPTIMIZER_PARAMETERS: Mapping[str, Any] = {
-    "learning_rate": number(
-        0.001, "AdamW's learning rate after the warm-up, before the decay", exclusiveMinimum=0
-    ),
-    "warmup_steps": integer(0, "steps in which the learning rate rises linearly", minimum=0),
-    "decay_steps": integer(
-        None,
-        "steps after the warm-up in which it falls along a cosine to a tenth, constant "
-        "afterwards; null = it does not fall",
-        minimum=1,
-    ),
-    "weight_decay": number(0.1, "AdamW's decoupled weight decay, of every parameter", minimum=0),
-    "betas": {
-        "type": "array",
-        "items": {"type": "number", "minimum": 0, "exclusiveMaximum": 1},
-        "minItems": 2,
-        "maxItems": 2,
-        "default": [0.9, 0.95],
-        "description": "AdamW's decay rates of the averages of gradient and squared gradient",
-    },
-    "max_gradient_norm": {
-        "type": ["number", "null"],
-        "exclusiveMinimum": 0,
-        "default": 1.0,
-        "description": "largest joint norm of all gradients, to which larger ones are scaled down; "
-        "null = no clipping",
-    },
-}
-
-RUN_PARAMETERS: Mapping[str, Any] = {
-    "steps": integer(200, "training steps, under trainer training_run", minimum=1),
-    "evaluate_every": integer(
-        50, "steps between two evaluations on held-out data, under trainer training_run", minimum=1
-    ),
-    "evaluation_batches_limit": integer(
-        8, "largest number of batches of an evaluation, the first of the held-out data", minimum=1
-    ),
-    "checkpoint_every": integer(
-        50, "steps between two checkpoints, under trainer training_run", minimum=1
-    ),
-    "sample_temperatures": {
-        "type": "array",
-        "items": {"type": "number", "minimum": 0},
-        "default": [0, 0.8],
-        "description": "temperatures at which the trained model writes, under trainer "
-        "training_run; 0 = always the likeliest token",
-    },
-    "sample_tokens": integer(
-        48, "tokens that it writes at each, under trainer training_run", minimum=1
-    ),
-}
+    ] = None
+    seq_len: Annotated[int, Limits(ge=2), "tokens per sequence"] = 128
+    vocab_size: Annotated[
+        Annotated[int, Limits(ge=2)] | None,
+        "rows of the embedding and of the head; null = that of the data",
+    ] = None
+    warmup_steps: Annotated[Whole, "steps in which the learning rate rises linearly"] = 0
+    decay_steps: Annotated[
+        Count | None,
+        "steps after the warm-up in which it falls along a cosine to a tenth, constant afterwards; "
+        "null = it does not fall",
+    ] = None
 
 
 class Plugin(TrainingWorkload):
@@ -134,15 +113,26 @@ class Plugin(TrainingWorkload):
         "batch_size": TrainingWorkload.POINT["batch_size"],
         **OPTIMIZER_POINT,
     }
-    PARAMETERS = {
-        **{name: own for name, own in TRAINING_PARAMETERS.items() if name != "weights_path"},
-        "weights": choice(
-            ["random"], "initial weights; there are no pretrained ones of this model"
-        ),
-        **SHAPE_PARAMETERS,
-        **OPTIMIZER_PARAMETERS,
-        **RUN_PARAMETERS,
-    }
+
+    class Parameters(ModelParameters, StepParameters):
+        steps: Annotated[Count, "training steps, under trainer training_run"] = 200
+        evaluate_every: Annotated[
+            Count, "steps between two evaluations on held-out data, under trainer training_run"
+        ] = 50
+        evaluation_batches_limit: Annotated[
+            Count, "largest number of batches of an evaluation, the first of the held-out data"
+        ] = 8
+        checkpoint_every: Annotated[
+            Count, "steps between two checkpoints, under trainer training_run"
+        ] = 50
+        sample_temperatures: Annotated[
+            list[NotNegative],
+            "temperatures at which the trained model writes, under trainer training_run; 0 = always "
+            "the likeliest token",
+        ] = [0, 0.8]
+        sample_tokens: Annotated[
+            Count, "tokens that it writes at each, under trainer training_run"
+        ] = 48
 
     def __init__(self, parameters: Mapping[str, Any]) -> None:
         """Missing keys have their defaults, for a grid."""

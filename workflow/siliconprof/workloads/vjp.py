@@ -8,18 +8,18 @@ which of the two its Figure 7 shows, so both are measured and each point says wh
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 from siliconprof.declarations import Bytes, Parameter
+from siliconprof.parameters import Count, Limits, Several
 from siliconprof.session.cell_run import CellRun
 from siliconprof.workloads._operation import (
-    BURST_PARAMETERS,
     PRODUCT_POINT,
     WIDTH_BYTES,
+    BurstParameters,
     ProductWorkload,
     checked,
     product_error,
-    shapes_parameter,
 )
 
 PASSES = {"without": 2, "with": 3}  # products of 2 batch m k n each
@@ -29,15 +29,13 @@ class Plugin(ProductWorkload):
     """vjp"""
 
     POINT = {**PRODUCT_POINT, "forward": Parameter("string", label="forward pass")}
-    PARAMETERS = {
-        "shapes": shapes_parameter(
-            4,
-            4,
+
+    class Parameters(BurstParameters):
+        shapes: Annotated[
+            Several[Annotated[list[Count], Limits(min_length=4, max_length=4)]],
             "products [batch, m, k, n] whose gradients by both operands are computed; all are "
             "points of one cell",
-        ),
-        **BURST_PARAMETERS,
-    }
+        ]
 
     @classmethod
     def describe_point(cls, row: Mapping[str, Any]) -> str:

@@ -12,15 +12,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Annotated, Any
 
-from siliconprof.declarations import Parameter, integer
+from siliconprof.declarations import Parameter
 from siliconprof.memory import footprint
+from siliconprof.parameters import Limits, one_of
 from siliconprof.workloads._mlx_checkpoint import checkpoint
 from siliconprof.workloads._training import (
-    TRAINING_PARAMETERS,
     UNLABELLED,
     Batch,
+    CheckpointParameters,
     TrainingWorkload,
     drawn_weights,
 )
@@ -59,23 +60,14 @@ class Plugin(TrainingWorkload):
     fixed = (POSITIONS,)
     data_kind = "speech"
     trainer_class = "Seq2SeqTrainer"
-    PARAMETERS = {
-        **TRAINING_PARAMETERS,
-        "size": {
-            "type": "string",
-            "enum": list(SIZES),
-            "description": "model size; tiny to large are OpenAI's, nano is ours",
-        },
-        "target_len": integer(
-            32,
+
+    class Parameters(CheckpointParameters):
+        size: Annotated[str, one_of(SIZES), "model size; tiny to large are OpenAI's, nano is ours"]
+        target_len: Annotated[
+            int,
+            Limits(ge=2, le=MAX_TARGET_POSITIONS),
             "tokens to which every transcript is cut or padded",
-            minimum=2,
-            maximum=MAX_TARGET_POSITIONS,
-        ),
-        "vocab_size": integer(
-            None, "rows of the embedding; null = the size's own, or that of the data", minimum=256
-        ),
-    }
+        ] = 32
 
     def __init__(self, parameters: Mapping[str, Any]) -> None:
         super().__init__(parameters)
