@@ -31,7 +31,8 @@ from siliconprof.session import energy
 from siliconprof.session.energy import EnergyMeter
 from siliconprof.session.sampler import SAMPLE_EVERY_S, Sampler
 
-pytestmark = pytest.mark.slow  # they sleep, for windows and clocks that are compared
+# They sleep, for windows and clocks that are compared.
+pytestmark = [pytest.mark.slow, pytest.mark.flaky(reruns=1)]
 
 PRODUCTS = cpu_cell(
     "torch-cpu",
