@@ -190,7 +190,7 @@ class Checkout:
 
     def configure(self, **config: Any) -> None:
         """Write config/config.yaml; nothing is measured twice because of other tests."""
-        text = yaml.safe_dump({"retry_contended_s": 0} | config, sort_keys=False)
+        text = yaml.safe_dump({"remeasure_contended_s": 0} | config, sort_keys=False)
         (self.path / "config" / "config.yaml").write_text(text, encoding="utf-8")
 
     def reconfigure(self, change: Callable[[dict[str, Any]], Any]) -> None:

@@ -371,7 +371,9 @@ def test_a_report_of_a_model_answers_for_it_alone(tmp_path: Path) -> None:
     project = own_project(tmp_path / "project")
     default = config.read(str(project.path / "config" / "config.yaml"))
     quick = ["matmul-small", "bandwidth", "kernel-launch"]
-    project.configure(**default | {"precisions": ["fp32"], "quick": quick, "retry_contended_s": 0})
+    project.configure(
+        **default | {"precisions": ["fp32"], "quick": quick, "remeasure_contended_s": 0}
+    )
     arguments = ("report", "--config", f"model={model}", "host=desk")
     plan = project.stage("pipeline.cli", "plan", "--config", *arguments[2:]).stdout
     assert "mine-1x128-plain" in plan

@@ -217,12 +217,12 @@ def test_one_filter_acts_on_tables_and_charts(browser: Browser, page: Path) -> N
 
 
 def test_a_filtered_view_can_be_linked(browser: Browser, page: Path) -> None:
-    browser.open(page, "#ours?backend=mlx&precision=fp32")
+    browser.open(page, "#beyond?backend=mlx&precision=fp32")
     wanted = cells_of(browser, "backend", "mlx") & cells_of(browser, "precision", "fp32")
     state = browser.js(STATE)
     assert state["status"].startswith(f"{len(wanted)} of ")
     top = "return document.getElementById(arguments[0]).getBoundingClientRect().top"
-    assert 0 <= browser.js(top, "ours") < 100
+    assert 0 <= browser.js(top, "beyond") < 100
     # A link of the contents moves on and keeps the filter; so does the address.
     browser.one('nav a[href="#trust"]').click()
     browser.settle()
@@ -230,7 +230,7 @@ def test_a_filtered_view_can_be_linked(browser: Browser, page: Path) -> None:
     after = browser.js(STATE)
     assert after["place"] == "#trust?backend=mlx&precision=fp32"
     assert {**after, "place": ""} == {**state, "place": ""}
-    browser.open(page, "#ours?backend=nothing-of-that-name&colour=red&%")
+    browser.open(page, "#beyond?backend=nothing-of-that-name&colour=red&%")
     assert browser.js(STATE)["status"].endswith(" cells")
     assert browser.said() == []
 

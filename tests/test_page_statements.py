@@ -167,7 +167,7 @@ def test_a_loss_that_is_not_finite_is_shown_as_divergence(tmp_path: Path) -> Non
     ends = {line["line"].partition("(diverged: ")[2] for line in shown_table(results, "losses")}
     assert ends == {"NaN or infinite at step 3)", "NaN or infinite at step 1)", ""}
     results = make(tmp_path / "alone", [training(0.01, [None] * 4)])
-    assert "It needs a training" in whole(results).of("ours")
+    assert "It needs a training" in whole(results).of("beyond")
 
 
 def test_no_cell_came_to_be_measured(tmp_path: Path) -> None:

@@ -152,7 +152,7 @@ def measure(
     if resolved.smaller_batch:
         cell_run.flag("smaller_batch", resolved.smaller_batch)
     sampler = Sampler(cell_run, cell.parameters.get("probes"))
-    partial["emulated"] = machine.emulated(backend.framework)
+    partial["simulated"] = machine.simulated_device(backend.framework)
     if cell.device_kind == "gpu":
         report({"doing": "warm up", "step": 0})
         warm_up(backend)
