@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 import synthetic_cells as cells
 import synthetic_results as made
+from parsed_page import Page
 from siliconprof.analyse import aggregate
 from siliconprof.render import tables
-from synthetic_results import A6000, ULTRA, Page, make, matmul, shown_table, table, training
+from synthetic_results import A6000, ULTRA, make, matmul, shown_table, table, training
 
 MLX = {"backend": "mlx"}
 

@@ -247,6 +247,7 @@ def of_both(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make(folder, [measured(*shape, backend=one) for one in BACKENDS for shape in SHAPES])
 
 
+@pytest.mark.flaky(reruns=1)  # it compares measured times
 @pytest.mark.alone
 @pytest.mark.campaign
 @pytest.mark.parametrize("backend", BACKENDS)

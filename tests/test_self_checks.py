@@ -7,11 +7,9 @@ by the real command; what is looked at is the record that it leaves.
 from __future__ import annotations
 
 import json
-import math
 import os
 import random
 import re
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +76,7 @@ def normal(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]
 # -- no fault ----------------------------------------------------------------------------------
 
 
+@pytest.mark.flaky(reruns=1)  # its checks are of measured times
 @pytest.mark.slow
 @pytest.mark.alone
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -143,6 +142,7 @@ NOBODY_EVALUATES = NO_WAIT + "Plugin.evaluate = lambda self, value: None\n"
 NOBODY_WAITS = NO_WAIT + "Plugin.evaluate = lambda self, value: self.mx.async_eval(value)\n"
 
 
+@pytest.mark.flaky(reruns=1)  # its checks are of measured times
 @pytest.mark.alone
 @pytest.mark.parametrize("fault", [NOBODY_EVALUATES, NOBODY_WAITS], ids=["evaluate", "wait"])
 def test_a_synchronisation_left_out_is_caught(fault: str, tmp_path: Path) -> None:
@@ -308,6 +308,7 @@ def test_a_step_that_does_not_train_is_caught(backend: str, words: Path, tmp_pat
     assert made["checks"]["work"]["verdict"] == ("ok" if backend == "torch-cpu" else "not checked")
 
 
+@pytest.mark.flaky(reruns=1)  # it measures a sleep
 @pytest.mark.alone
 @pytest.mark.parametrize("speed", [0.5, 2.0])
 def test_a_clock_that_runs_wrong_is_caught(speed: float, tmp_path: Path) -> None:
@@ -324,6 +325,7 @@ REPEATS = {"warmup_iterations": 1, "warmup_budget_s": 0, "iterations": 40, "max_
            "budget_s": 0, "retries": 1, "cool_down_s": 0.05, "retry_budget_s": 5}  # fmt: skip
 
 
+@pytest.mark.flaky(reruns=1)  # it looks for a drift of times
 @pytest.mark.alone
 def test_a_planted_drift_is_measured_again_and_flagged(tmp_path: Path) -> None:
     """Every call takes a little longer than the one before it; both attempts are in the record."""
@@ -349,67 +351,7 @@ def test_a_planted_drift_is_measured_again_and_flagged(tmp_path: Path) -> None:
     assert made["accounting"]["timed_s"] == pytest.approx(timed_s)
 
 
-# -- drift, change points and attempts -----------------------------------------------------------
-
-
-def said(times: Sequence[float]) -> tuple[bool, bool]:
-    """Whether a series is said to drift, and to change."""
-    found = timing.order(times)
-    return timing.drifting(found) is not None, timing.changing(found) is not None
-
-
-def wandering(source: random.Random, size: int) -> list[float]:
-    """Times that resemble their neighbours: lag-1 correlation 0.6, 5 % standard deviation."""
-    value, found = 0.0, []
-    for _ in range(size + 50):
-        value = 0.6 * value + 0.8 * source.gauss(0, 1)
-        found.append(1 + 0.05 * value)
-    return found[50:]
-
-
-@pytest.mark.parametrize("size", [12, 30, 102, 345])
-def test_constant_noise_is_no_drift(size: int) -> None:
-    """Of 50 series of each kind 3 at most are said to drift or change."""
-    kinds: dict[str, Callable[[random.Random], list[float]]] = {
-        "normal": lambda r: [r.gauss(1, 0.08) for _ in range(size)],
-        "outliers": lambda r: [math.exp(r.gauss(0, 0.3)) for _ in range(size)],
-        "two levels": lambda r: [1 + 0.4 * (r.random() < 0.3) for _ in range(size)],
-        "neighbours": lambda r: wandering(r, size),
-        "equal": lambda r: [2.0] * size,
-    }
-    for kind, draw in kinds.items():
-        found = [said(draw(random.Random(seed))) for seed in range(50)]
-        assert sum(drifts or changes for drifts, changes in found) <= 3, kind
-
-
-@pytest.mark.parametrize("size", [30, 102])
-def test_drifts_and_jumps_are_found(size: int) -> None:
-    """45 of 50 series at least: times that grow by 20 %, and a jump by 10 % and where it is."""
-    grows = jumps = placed = 0
-    for seed in range(50):
-        source = random.Random(seed)
-        noise = [source.gauss(1, 0.02) for _ in range(size)]
-        grows += any(said([x * (1 + 0.2 * i / size) for i, x in enumerate(noise)]))
-        jump = [x * (1.1 if i >= size // 2 else 1) for i, x in enumerate(noise)]
-        jumps += said(jump) == (True, True)
-        change = statistics.change_point(jump)
-        assert change is not None
-        placed += abs(change["after"] - size // 2) <= 1
-    assert grows >= 45
-    assert jumps >= 45
-    assert placed >= 45
-
-
-def test_a_level_that_falls_and_rises_again_is_found() -> None:
-    """48 of 50 at least, where its halves are alike; of those whose neighbours are alike 3 at most."""
-    found = seemed = 0
-    for seed in range(50):
-        source = random.Random(seed)
-        bowl = [1.2 - 0.2 * math.sin(math.pi * i / 120) + source.gauss(0, 0.03) for i in range(120)]
-        found += timing.wandering(bowl) is not None
-        assert not timing.wandering([source.gauss(1, 0.1) for _ in range(120)])
-        seemed += statistics.wandering(wandering(source, 120)) is not None
-    assert found >= 48 and seemed <= 3
+# -- attempts --------------------------------------------------------------------------------------
 
 
 STEADY = [1.0, 1.01] * 10
