@@ -17,7 +17,7 @@ from measuring import session_of as session
 from siliconprof.analyse import ceilings
 from siliconprof.analyse.throughputs import PLACE
 from siliconprof.backends import _streams
-from siliconprof.backends.base import Backend
+from siliconprof.backends.base import Backend, Clock
 from siliconprof.hosts import caches, machine
 from siliconprof.probes import page_faults
 from siliconprof.session.cell_run import CellRun
@@ -175,19 +175,13 @@ def test_arrays_that_memory_cannot_hold_are_left_out_and_named() -> None:
 # -- a card whose calls are shorter than their launch ------------------------------------------
 
 
-class Card(Backend):
-    """A GPU with HBM on a virtual clock: launches go to a queue, and only waiting waits for it."""
+class QueueClock(Clock):
+    """The host's, of which launches go to a queue, and only waiting waits for it."""
 
-    name = "card"
-    framework = "torch"
-    cache_bytes, cached_bytes_per_s = 50 * 2**20, 11e12
-    bytes_per_s = 4.8e12
-    launch_s, wait_s = 4e-6, 10e-6
+    wait_s = 10e-6
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self) -> None:
         self.now_s = self.free_s = 0.0  # of the host, and when the queue is empty
-        monkeypatch.setattr(time, "perf_counter", self.read)
-        monkeypatch.setattr(time, "sleep", lambda s: setattr(self, "now_s", self.now_s + s))
 
     def read(self) -> float:
         self.now_s += 5e-8
@@ -195,6 +189,28 @@ class Card(Backend):
 
     def synchronize(self) -> None:
         self.now_s = max(self.now_s, self.free_s) + self.wait_s
+
+
+class EventClock(QueueClock):
+    """The same, whose marks are in the queue as CUDA's events are."""
+
+    def mark(self) -> float:
+        self.now_s += 1e-6
+        self.free_s = max(self.now_s, self.free_s)
+        return self.free_s
+
+
+class Card(Backend):
+    """A GPU with HBM on a virtual clock."""
+
+    name = "card"
+    framework = "torch"
+    cache_bytes, cached_bytes_per_s = 50 * 2**20, 11e12
+    bytes_per_s = 4.8e12
+    launch_s = 4e-6
+
+    def __init__(self, clock: QueueClock) -> None:
+        self.clock: QueueClock = clock
 
     def last_level_cache(self) -> tuple[int, str]:
         return self.cache_bytes, "simulated"
@@ -211,35 +227,26 @@ class Card(Backend):
             cached = self.held_bytes <= self.cache_bytes
             rate = self.cached_bytes_per_s if cached else self.bytes_per_s
             moved = 4 * sum(part.size for part in (into, *inputs))
-            self.now_s += self.launch_s
-            self.free_s = max(self.now_s, self.free_s) + moved / rate
+            self.clock.now_s += self.launch_s
+            self.clock.free_s = max(self.clock.now_s, self.clock.free_s) + moved / rate
             return into
 
         return _streams.Stream(lambda flat: flat, run, lambda *_: None, 0, "simulated")
 
 
-class CardWithEvents(Card):
-    """The same, whose marks are in the queue as CUDA's events are."""
-
-    def mark(self) -> float:
-        self.now_s += 1e-6
-        self.free_s = max(self.now_s, self.free_s)
-        return self.free_s
-
-
-@pytest.mark.parametrize("card", [Card, CardWithEvents])
+@pytest.mark.parametrize("clock", [QueueClock(), EventClock()], ids=["waits", "events"])
 def test_the_ceilings_of_a_fast_card_are_its_own_and_not_its_launches(
-    card: type[Card], monkeypatch: pytest.MonkeyPatch
+    clock: QueueClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Four caches are copied in 42 µs, a wait takes 10 and a launch 4: the set has to grow."""
+    monkeypatch.setattr(time, "perf_counter", clock.read)
+    monkeypatch.setattr(time, "sleep", lambda s: setattr(clock, "now_s", clock.now_s + s))
     own = {"device_kind": "gpu", "device_memory_bytes": 141 * 10**9, "timing": {"iterations": 5}}
     asked = cpu_cell("torch-cuda", "bandwidth", {"sweep_factor": 16}, **own)  # as by default
-    simulated = CellRun(
-        asked, card(monkeypatch), ResolvedCell(asked).workload, lambda message: None
-    )
+    simulated = CellRun(asked, Card(clock), ResolvedCell(asked).workload, lambda message: None)
     simulated.workload.measure(simulated)
     waits_s = simulated.method["bandwidth"]["launch_and_wait_s"].values()
-    assert min(waits_s) > card.wait_s  # events tell of no wait
+    assert min(waits_s) > clock.wait_s  # events tell of no wait
     rows = [
         point["params"]
         | {"bytes_per_s": point["bytes"] / statistics.median(point["times"]["step_s"])}

@@ -119,13 +119,13 @@ def test_a_backend_makes_arrays_and_launches(name: str) -> None:
     assert np.array_equal(before, numpy_of(again)) and not np.array_equal(before, numpy_of(other))
     assert float(before.std()) == pytest.approx(1, abs=0.1)
     added = backend.add_one(backend.copied(a))  # in place, as the framework may
-    backend.synchronize()
+    backend.clock.synchronize()
     assert numpy_of(added) == pytest.approx(before + 1)
     copy = backend.copied(a)
     copy += 1
     for forward in (True, False):
         made = backend.vjp(a, again, other, forward)()
-        backend.synchronize()
+        backend.clock.synchronize()
         for value in (*made, backend.matmul(a, again)):
             assert not getattr(value, "requires_grad", False)
     assert np.array_equal(numpy_of(a), before)

@@ -137,8 +137,8 @@ def test_cells_of_a_run_share_what_was_checked_and_did_not_fail(tmp_path: Path) 
 
 # -- planted faults ----------------------------------------------------------------------------
 
-MLX = "from siliconprof.backends.mlx import Plugin\n"
-NO_WAIT = MLX + "Plugin.synchronize = lambda self: None\n"
+MLX = "from siliconprof.backends.mlx import MlxClock, Plugin\n"
+NO_WAIT = MLX + "MlxClock.synchronize = lambda self: None\n"
 NOBODY_EVALUATES = NO_WAIT + "Plugin.evaluate = lambda self, value: None\n"
 NOBODY_WAITS = NO_WAIT + "Plugin.evaluate = lambda self, value: self.mx.async_eval(value)\n"
 
@@ -159,9 +159,9 @@ def test_a_synchronisation_left_out_is_caught(fault: str, tmp_path: Path) -> Non
 NO_WAIT_AT_MARKS = MLX + (
     "import time\n"
     "Plugin.evaluate = lambda self, value: self.mx.async_eval(value)\n"
-    "Plugin.mark = lambda self: time.perf_counter()\n"
+    "MlxClock.mark = lambda self: time.perf_counter()\n"
 )
-FAST_MARKS = MLX + "Plugin.seconds_between = lambda self, a, b: 1.2 * (b - a)\n"
+FAST_MARKS = MLX + "MlxClock.seconds_between = lambda self, a, b: 1.2 * (b - a)\n"
 
 
 @pytest.mark.parametrize(("fault", "above"), [(NO_WAIT_AT_MARKS, 0), (FAST_MARKS, 1.1)])
@@ -202,8 +202,8 @@ def test_another_precision_than_the_one_claimed_is_caught(tmp_path: Path) -> Non
         "    wide = right(self, a, b)\n"
         "{condition}"
         f"{narrow}"
-        "    self._last = (a @ b).astype(self.dtype)\n"
-        "    return self._last\n"
+        "    self._clock.pending = (a @ b).astype(self.dtype)\n"
+        "    return self._clock.pending\n"
         "Plugin.matmul = matmul\n"
     )
     made = measure(tmp_path / "all", product("mlx"), MLX + lines.format(condition=""))
@@ -223,8 +223,8 @@ WIDE = {
 def matmul(self, a, b):
     with self.mx.stream(self.mx.cpu):
         product = a.astype(self.mx.float64) @ b.astype(self.mx.float64)
-        self._last = product.astype(self.dtype)
-    return self._last
+        self._clock.pending = product.astype(self.dtype)
+    return self._clock.pending
 Plugin.matmul = matmul
 """,
     "torch-cpu": """

@@ -62,7 +62,7 @@ def agreement(pairs: int, most_pairs: int) -> tuple[float, float, float]:
 
     def ours() -> float:
         found = repeat(
-            lambda: path.evaluate(path.matmul(a, b)), path, PLAN, lambda stage, step: None
+            lambda: path.evaluate(path.matmul(a, b)), path.clock, PLAN, lambda stage, step: None
         )
         return median(found.times_s)
 

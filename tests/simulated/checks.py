@@ -48,19 +48,19 @@ def test_simulated_card_is_waited_for() -> None:
     a, b = backend.normal((512, 512), 0), backend.normal((512, 512), 1)
     backend.matmul(a, b)  # its workspace
     needs = 2 * 512**3 / H200.flop_rates["fp32"]
-    assert call_s(lambda: backend.matmul(a, b), backend) == pytest.approx(needs, rel=0.2)
+    assert call_s(lambda: backend.matmul(a, b), backend.clock) == pytest.approx(needs, rel=0.2)
     began = time.perf_counter()
     backend.matmul(a, b)
     assert time.perf_counter() - began < needs / 2  # handing over is no waiting
-    backend.synchronize()
-    begin = backend.mark()
+    backend.clock.synchronize()
+    begin = backend.clock.mark()
     began = time.perf_counter()
     backend.matmul(a, b)
-    end = backend.mark()
+    end = backend.clock.mark()
     with pytest.raises(RuntimeError, match="not ready"):
-        backend.seconds_between(begin, end)
-    backend.synchronize()
-    between, wall = backend.seconds_between(begin, end), time.perf_counter() - began
+        backend.clock.seconds_between(begin, end)
+    backend.clock.synchronize()
+    between, wall = backend.clock.seconds_between(begin, end), time.perf_counter() - began
     assert between == pytest.approx(needs, rel=0.2) and between == pytest.approx(wall, rel=0.2)
 
 
@@ -106,13 +106,13 @@ def test_simulated_card_moves_what_was_sent(direction: str, pinned: bool) -> Non
     backend = opened()
     transfer, means = backend.transfer(direction, pinned, 2**16, 0)
     assert str(pinned) in means
-    backend.synchronize()
+    backend.clock.synchronize()
     needs = 2**18 / H200.link_rate
     began = time.perf_counter()
     received = transfer.launch()
     dispatch_s = time.perf_counter() - began
     assert (dispatch_s < needs / 2) == pinned
-    backend.synchronize()
+    backend.clock.synchronize()
     assert time.perf_counter() - began == pytest.approx(needs, rel=0.2)
     assert transfer.arrived(received)
     received.zero_()
@@ -126,7 +126,7 @@ def test_simulated_card_gets_a_batch_without_a_wait() -> None:
     backend.matmul(a, a)
     moved = backend.on_device({"images": np.ones((64, 28, 28), np.float32)})
     assert line.end > line.now()  # the product is still under way
-    backend.synchronize()
+    backend.clock.synchronize()
     assert moved["images"].device.type == "cuda" and float(moved["images"].sum()) == 64 * 28 * 28
 
 
@@ -174,7 +174,7 @@ def test_simulated_card_says_which_attention_it_has_and_what_compiling_needs(
 def test_simulated_card_counts_what_a_step_launches_on_it() -> None:
     """AdamW's counts of steps, which lie in the host's memory, are no work of the card."""
     backend = opened()
-    stepper, clock, batch = backend.stepper(gpt2(), 5), PhaseClock(backend), tokens(1)
+    stepper, clock, batch = backend.stepper(gpt2(), 5), PhaseClock(backend.clock), tokens(1)
     clock.split = False
     stepper.step(batch, clock)
     before = gpu().kernels
@@ -190,7 +190,7 @@ def test_simulated_card_is_told_by_operator(bound_by: str, monkeypatch: pytest.M
     card = replace(H200, flop_rates=rates, bytes_rate=H200.bytes_rate * faster)
     monkeypatch.setattr(gpu(), "card", card)
     backend = opened()
-    stepper, clock, batch = backend.stepper(gpt2(), 5), PhaseClock(backend), tokens(1)
+    stepper, clock, batch = backend.stepper(gpt2(), 5), PhaseClock(backend.clock), tokens(1)
     stepper.step(batch, clock)
     taken = []
     for _ in range(5):

@@ -44,7 +44,9 @@ def product_s(backend: Any) -> float:
     """The fastest of some products, as the package times them."""
     a, b = backend.normal((512, 512), 0), backend.normal((512, 512), 1)
     plan = timing.Plan(warmup_iterations=2, warmup_budget_s=0, iterations=5, budget_s=0)
-    return min(timing.repeat(lambda: backend.matmul(a, b), backend, plan, lambda *_: None).times_s)
+    return min(
+        timing.repeat(lambda: backend.matmul(a, b), backend.clock, plan, lambda *_: None).times_s
+    )
 
 
 def waiting_counts(name: str) -> None:
@@ -52,11 +54,11 @@ def waiting_counts(name: str) -> None:
     backend = opened(name)
     waited_s = product_s(backend)
     assert waited_s > 5e-4  # 0.27 GFLOP on a CPU
-    real, type(backend).synchronize = type(backend).synchronize, lambda self: None
+    real, type(backend.clock).synchronize = type(backend.clock).synchronize, lambda self: None
     try:
         assert product_s(backend) < waited_s / 3
     finally:
-        type(backend).synchronize = real
+        type(backend.clock).synchronize = real
 
 
 def what_only_a_gpu_has(name: str) -> None:
@@ -83,7 +85,7 @@ def what_only_a_gpu_has(name: str) -> None:
 def operators_are_told(workload: Any, batch: Any) -> None:
     """In bursts beside the steps, which train as steps that nobody watches do."""
     backend = opened("torch-mps")
-    watched, clock = backend.stepper(workload, 5), timing.PhaseClock(backend)
+    watched, clock = backend.stepper(workload, 5), timing.PhaseClock(backend.clock)
     operators, losses = Operators(backend, clock, {}), []
     for step in range(6):
         clock.start(split=True)

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from siliconprof.backends import _isolated, _streams, _torch_isolated, _torch_operators
 from siliconprof.backends._step import Operator, Stepper
 from siliconprof.backends._torch_stepper import ADAMW, TorchStepper
-from siliconprof.backends.base import SAMPLED_VALUES, Backend
+from siliconprof.backends.base import SAMPLED_VALUES, Backend, Clock
 from siliconprof.store.cell import PRECISIONS
 
 SDP_KERNELS = {
@@ -22,6 +22,36 @@ SDP_KERNELS = {
 }
 
 
+class TorchPart:
+    """A part of a backend that is open on a device of torch's."""
+
+    def __init__(self, torch: Any, device: Any) -> None:
+        self.torch, self.device = torch, device
+
+
+class TorchClock(TorchPart, Clock):
+    """The host's, for a CPU."""
+
+    def blocked_autorange(
+        self, operation: Callable[[], Any], min_run_time_s: float
+    ) -> dict[str, Any]:
+        """The Timer itself waits for an accelerator."""
+        from torch.utils.benchmark import Timer
+
+        timer = Timer(
+            "operation()",
+            globals={"operation": operation},
+            num_threads=self.torch.get_num_threads(),
+        )
+        measurement = timer.blocked_autorange(min_run_time=min_run_time_s)
+        return {
+            "reason": None,
+            "min_run_time_s": min_run_time_s,
+            "number_per_run": measurement.number_per_run,
+            "times_s": [float(seconds) for seconds in measurement.times],
+        }
+
+
 class TorchBackend(Backend):
     """PyTorch on one device."""
 
@@ -30,6 +60,7 @@ class TorchBackend(Backend):
     packages: ClassVar[Sequence[str]] = ("torch",)
     LIBRARIES: ClassVar[Sequence[str]] = ("torch", "triton")
     torch_device: ClassVar[str]
+    clock_class: ClassVar[type[TorchClock]] = TorchClock
     precisions: ClassVar[Mapping[str, str | None]] = dict.fromkeys(PRECISIONS)
     adamws = tuple(ADAMW)
     # Whether a batch is copied from page-locked memory: from other memory the host waits for it.
@@ -62,6 +93,7 @@ class TorchBackend(Backend):
         torch.backends.cudnn.allow_tf32 = precision == "tf32"
         self.dtype = {"fp16": torch.float16, "bf16": torch.bfloat16}.get(precision, torch.float32)
         self.autocast_dtype = {"amp-fp16": torch.float16, "amp-bf16": torch.bfloat16}.get(precision)
+        self.clock = self.clock_class(torch, self.device)
 
     def autocast(self) -> Any:
         """The context of the forward pass: autocast for AMP, else nothing."""
@@ -148,25 +180,6 @@ class TorchBackend(Backend):
                 self.device, non_blocking=self.pins
             )
             for name, tensor in self.tensors(batch).items()
-        }
-
-    def blocked_autorange(
-        self, operation: Callable[[], Any], min_run_time_s: float
-    ) -> dict[str, Any]:
-        """The Timer itself waits for an accelerator."""
-        from torch.utils.benchmark import Timer
-
-        timer = Timer(
-            "operation()",
-            globals={"operation": operation},
-            num_threads=self.torch.get_num_threads(),
-        )
-        measurement = timer.blocked_autorange(min_run_time=min_run_time_s)
-        return {
-            "reason": None,
-            "min_run_time_s": min_run_time_s,
-            "number_per_run": measurement.number_per_run,
-            "times_s": [float(seconds) for seconds in measurement.times],
         }
 
     def operators_described(self, clock: Any) -> AbstractContextManager[list[Operator]]:

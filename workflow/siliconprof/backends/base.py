@@ -32,15 +32,48 @@ class Unsupported(Exception):
     """The backend cannot do what the cell asks; the message is the record's reason."""
 
 
+class Clock:
+    """The host's clock, for a device that has finished when a call returns."""
+
+    means: ClassVar[str] = (  # how phases and whole steps are timed, for the record
+        "perf_counter at phase edges; eager and synchronous, nothing to wait for"
+    )
+    works_beside: ClassVar[bool] = False  # a step's code returns while the device works on
+
+    def synchronize(self) -> None:
+        """Wait until the device has finished everything handed to it."""
+
+    def mark(self) -> Any:
+        """A time mark at a phase's edge."""
+        self.synchronize()
+        return time.perf_counter()
+
+    def seconds_between(self, start: Any, end: Any) -> float:
+        """Seconds between two marks."""
+        return end - start
+
+    def blocked_autorange(
+        self, operation: Callable[[], Any], min_run_time_s: float
+    ) -> dict[str, Any]:
+        """An operation timed by `torch.utils.benchmark.Timer.blocked_autorange`.
+
+        Returns:
+            `reason` (None), `min_run_time_s`, `number_per_run` and `times_s`: the mean seconds of
+            a call, one value per block; where there is no such tool, `reason` alone.
+        """
+        return {"reason": "torch.utils.benchmark.Timer is torch's own tool"}
+
+
 class Backend:
-    """A software path to a device: its clock, its memory, its arrays, its training step."""
+    """A software path to a device, whose parts are those of a device that does without until `open`."""
+
+    clock: Clock = Clock()
 
     name: ClassVar[str]
     framework: ClassVar[str]  # torch or mlx: which of a workload's implementations it runs
     device_kind: ClassVar[str | None]  # cpu, gpu, or None for either
     packages: ClassVar[Sequence[str]]  # distributions whose version the numbers depend on
     LIBRARIES: ClassVar[Sequence[str]]  # those, and what they bring; the record has all versions
-    time_method: ClassVar[str]  # how phases and whole steps are timed, for the record
     precisions: ClassVar[Mapping[str, str | None]]  # precision -> reason why not, None = can
     offload: ClassVar[str | None] = None  # why it cannot offload to the host, None = can
     # What it keeps from a forward pass, for the memory model.
@@ -53,7 +86,6 @@ class Backend:
     limit_yields: ClassVar[str | None] = None
     caveat: tuple[str, str] | None = None  # a flag of every cell that is measured on it, once open
     counts_flops: ClassVar[bool] = False  # by a counter of the framework's own
-    works_beside: ClassVar[bool] = False  # a step's code returns while the device works on
     queue_depth: ClassVar[int | None] = None  # launches under way before one waits; None = no end
     compile_caveat: ClassVar[str | None] = None  # what to know of its compiled steps
     attentions: ClassVar[tuple[str, ...]] = ()  # kernels that a training may ask for
@@ -157,20 +189,6 @@ class Backend:
     def describe(self) -> dict[str, Any]:
         """Framework, device and arithmetic settings as they really are, for the record."""
         raise NotImplementedError
-
-    # -- clock ---------------------------------------------------------------------------
-
-    def synchronize(self) -> None:
-        """Wait until the device has finished everything handed to it."""
-
-    def mark(self) -> Any:
-        """A time mark at a phase's edge."""
-        self.synchronize()
-        return time.perf_counter()
-
-    def seconds_between(self, start: Any, end: Any) -> float:
-        """Seconds between two marks."""
-        return end - start
 
     # -- memory --------------------------------------------------------------------------
 
@@ -355,17 +373,6 @@ class Backend:
     def stepper(self, workload: Any, seed: int) -> Stepper:
         """The training step of a workload in this framework."""
         raise NotImplementedError
-
-    def blocked_autorange(
-        self, operation: Callable[[], Any], min_run_time_s: float
-    ) -> dict[str, Any]:
-        """An operation timed by `torch.utils.benchmark.Timer.blocked_autorange`.
-
-        Returns:
-            `reason` (None), `min_run_time_s`, `number_per_run` and `times_s`: the mean seconds of
-            a call, one value per block; where there is no such tool, `reason` alone.
-        """
-        return {"reason": f"torch.utils.benchmark.Timer is torch's own tool: {self.name} has none"}
 
     def prove_precision(self, seed: int = 0) -> dict[str, Any]:
         """Find the effective dtype of a product numerically: its error against float64."""

@@ -17,13 +17,33 @@ from siliconprof.backends import _cuda_driver, _isolated, _metal, _mlx_isolated,
 from siliconprof.backends._mlx_stepper import MlxStepper
 from siliconprof.backends._step import Operator, Stepper
 from siliconprof.backends._streams import DRAWN, Stream, Transfer, mlx_stream, mlx_transfer
-from siliconprof.backends.base import SAMPLED_VALUES, Backend, Unsupported
+from siliconprof.backends.base import SAMPLED_VALUES, Backend, Clock, Unsupported
 from siliconprof.hosts import blas
 from siliconprof.memory.footprint import MemoryProfile
 from siliconprof.store.cell import PRECISIONS
 
 # mlx/backend/cuda/allocator.cpp: `unified_malloc`.
 MANAGED = "MLX's build for CUDA takes memory for arrays by cudaMallocManaged or cudaMallocHost"
+
+
+class MlxClock(Clock):
+    """The host's.
+
+    Attributes:
+        pending: an array that nobody has evaluated.
+    """
+
+    means = "perf_counter after mx.eval of each phase's results and mx.synchronize()"
+
+    def __init__(self, mx: Any) -> None:
+        self.mx = mx
+        self.pending: Any = None
+
+    def synchronize(self) -> None:
+        if self.pending is not None:
+            self.mx.eval(self.pending)
+            self.pending = None
+        self.mx.synchronize()
 
 
 class Plugin(Backend):
@@ -36,7 +56,6 @@ class Plugin(Backend):
     aborts = _metal.ABORTS
     packages = ("mlx",)
     LIBRARIES = ("mlx", "mlx-cpu", "mlx-metal", "mlx-cuda-12", "mlx-cuda-13")
-    time_method = "perf_counter after mx.eval of each phase's results and mx.synchronize()"
     memory_prefix = "mlx"
     memory_means = (
         "mlx: active = live arrays, cache = freed and kept for reuse, peak = the most that was "
@@ -159,7 +178,7 @@ class Plugin(Backend):
         mx.set_default_device(self.device)
         self.dtype = {"fp16": mx.float16, "bf16": mx.bfloat16}.get(precision, mx.float32)
         self.compute_dtype = mx.bfloat16 if precision == "amp-bf16" else self.dtype
-        self._last: Any = None
+        self.clock = self._clock = MlxClock(mx)
         self._peak_bytes = 0  # before the peak was last reset on our own account
         self.watched: list[Any] | None = None  # filled by the step that is under way
         self.describes = False  # whether it lists its operators, else it times them
@@ -218,12 +237,6 @@ class Plugin(Backend):
             self.watched = None
             self.mx.reset_peak_memory()
 
-    def synchronize(self) -> None:
-        if self._last is not None:
-            self.mx.eval(self._last)
-            self._last = None
-        self.mx.synchronize()
-
     def memory_bytes(self) -> int:
         return self.mx.get_active_memory()
 
@@ -279,8 +292,8 @@ class Plugin(Backend):
         """The product is kept, so that `synchronize` computes it."""
         if self.compute_dtype != self.dtype:
             a, b = a.astype(self.compute_dtype), b.astype(self.compute_dtype)
-        self._last = a @ b
-        return self._last
+        self._clock.pending = a @ b
+        return self._clock.pending
 
     def vjp(self, a: Any, b: Any, cotangent: Any, forward: bool) -> Callable[[], Any]:
         """Evaluating the gradients alone leaves the product uncomputed: `mx.vjp` is lazy."""
@@ -288,8 +301,8 @@ class Plugin(Backend):
 
         def launch() -> Any:
             products, gradients = mx.vjp(mx.matmul, [a, b], [cotangent])
-            self._last = products + gradients if forward else gradients
-            return self._last
+            self._clock.pending = products + gradients if forward else gradients
+            return self._clock.pending
 
         return launch
 

@@ -18,7 +18,6 @@ class Plugin(TorchBackend):
     name = "torch-cpu"
     device_kind = "cpu"
     torch_device = "cpu"
-    time_method = "perf_counter at phase edges; eager and synchronous, nothing to wait for"
     memory_means = "torch counts no memory on a CPU; the resident set stands for it"
     peak_means = (
         "what stands between steps, and the most that the allocator's events of one more, untimed "

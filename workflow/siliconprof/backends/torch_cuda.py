@@ -12,7 +12,7 @@ from typing import Any
 
 from siliconprof.backends import _cuda_driver, _cuda_operators
 from siliconprof.backends._streams import Transfer, torch_transfer
-from siliconprof.backends._torch import TorchBackend, compiler
+from siliconprof.backends._torch import TorchBackend, TorchClock, compiler
 from siliconprof.memory.footprint import MemoryProfile
 
 # cuBLAS's workspaces come out of torch's allocator, one for each handle and stream, and a thread has
@@ -24,18 +24,37 @@ WORKSPACE_BYTES = 2**25
 SMALLER_WORKSPACE_BYTES = (2 * 4096 + 8 * 16) * 2**10  # before compute capability 9.0
 
 
+class CudaClock(TorchClock):
+    """Events of the device's own."""
+
+    means = (
+        "split steps: CUDA events at phase edges, read after the step; "
+        "whole steps: perf_counter between two synchronisations"
+    )
+    works_beside = True
+
+    def synchronize(self) -> None:
+        self.torch.cuda.synchronize(self.device)
+
+    def mark(self) -> Any:
+        """An event on the current stream: reading it later perturbs nothing now."""
+        event = self.torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def seconds_between(self, start: Any, end: Any) -> float:
+        """Both events are done once the step is synchronised."""
+        return start.elapsed_time(end) / 1e3  # the API returns milliseconds
+
+
 class Plugin(TorchBackend):
     """torch-cuda"""
 
     name = "torch-cuda"
     device_kind = "gpu"
     torch_device = "cuda"
-    works_beside = True
+    clock_class = CudaClock
     pins = True
-    time_method = (
-        "split steps: CUDA events at phase edges, read after the step; "
-        "whole steps: perf_counter between two synchronisations"
-    )
     # Its AdamW walks all tensors at once.
     memory_profile = MemoryProfile(
         cubes_fp32=True,
@@ -148,19 +167,6 @@ class Plugin(TorchBackend):
             "cuda_runtime": self.torch.version.cuda,
             "cudnn": self.torch.backends.cudnn.version(),
         }
-
-    def synchronize(self) -> None:
-        self.torch.cuda.synchronize(self.device)
-
-    def mark(self) -> Any:
-        """An event on the current stream: reading it later perturbs nothing now."""
-        event = self.torch.cuda.Event(enable_timing=True)
-        event.record()
-        return event
-
-    def seconds_between(self, start: Any, end: Any) -> float:
-        """Both events are done once the step is synchronised."""
-        return start.elapsed_time(end) / 1e3  # the API returns milliseconds
 
     def memory_bytes(self) -> int:
         return self.torch.cuda.memory_allocated(self.device)

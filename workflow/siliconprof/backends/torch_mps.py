@@ -11,7 +11,7 @@ from typing import Any
 
 from siliconprof.backends import _metal, _torch_operators
 from siliconprof.backends._streams import Transfer, torch_transfer
-from siliconprof.backends._torch import TorchBackend
+from siliconprof.backends._torch import TorchBackend, TorchClock
 from siliconprof.backends.base import Unsupported
 from siliconprof.memory.footprint import MemoryProfile
 
@@ -22,6 +22,16 @@ HEAPS_BYTES = 2**30 + 2**25 + 2**23
 EMPTY_KERNEL_SOURCE = "kernel void siliconprof_empty(device float* x) {}"
 
 
+class MpsClock(TorchClock):
+    """The host's."""
+
+    means = "torch.mps.synchronize() and perf_counter at phase edges and around steps"
+    works_beside = True
+
+    def synchronize(self) -> None:
+        self.torch.mps.synchronize()
+
+
 class Plugin(TorchBackend):
     """torch-mps"""
 
@@ -29,13 +39,12 @@ class Plugin(TorchBackend):
     device_kind = "gpu"
     torch_device = "mps"
     offload = "the device's memory is the host's: there is nothing to offload to"
-    works_beside = True
+    clock_class = MpsClock
     compile_caveat = (
         "torch.compile for Apple's GPUs is young: what it cannot do yet is in "
         "github.com/pytorch/pytorch/issues/150121"
     )
     aborts = _metal.ABORTS
-    time_method = "torch.mps.synchronize() and perf_counter at phase edges and around steps"
     memory_means = (
         "torch.mps: allocated = live tensors, driver = all that Metal holds for this process; the "
         "limit is recommended_max_memory()"
@@ -83,9 +92,6 @@ class Plugin(TorchBackend):
         if "bf16" in precision and not torch.backends.mps.is_macos_or_newer(14, 0):
             raise Unsupported(f"{precision}: bfloat16 on MPS needs macOS 14 or later")
         super().open(device_kind, index, threads, precision)
-
-    def synchronize(self) -> None:
-        self.torch.mps.synchronize()
 
     def memory_bytes(self) -> int:
         return self.torch.mps.current_allocated_memory()
@@ -141,7 +147,7 @@ class Plugin(TorchBackend):
     def operators_timed(self) -> Iterator[list[tuple[str, float]]]:
         """The copies that it works on are in no peak."""
         peak_bytes = self.peak_memory_bytes()
-        with _torch_operators.timed_in_bursts(self.synchronize) as found:
+        with _torch_operators.timed_in_bursts(self.clock.synchronize) as found:
             yield found
         self.reset_peak_memory()
         self._peak_bytes = peak_bytes

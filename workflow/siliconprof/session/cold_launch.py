@@ -67,12 +67,12 @@ def launch_cold(backend: Any, cell: Cell) -> None:
         backend.open(cell.device_kind, cell.device_index, cell.threads, cell.precision)
         ones = [1.0] * OTHER_SIZE
         operand, value = backend.from_host([ones] * OTHER_SIZE), backend.from_host([0.5])
-        backend.synchronize()
+        backend.clock.synchronize()
         return operand, value
 
     def run(launch: Callable[[], Any]) -> None:
         launch()
-        backend.synchronize()
+        backend.clock.synchronize()
 
     operand, value = timed(CONTEXT_S, "open the device", opened)
     other, operator = (lambda: backend.matmul(operand, operand)), (lambda: backend.add_one(value))

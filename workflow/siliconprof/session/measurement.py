@@ -120,7 +120,7 @@ def warm_up(backend: Backend) -> None:
     while time.perf_counter() < until:
         for _ in range(WARM_UP_IN_ROW):
             backend.dispatch(backend.matmul(a, a))
-        backend.synchronize()
+        backend.clock.synchronize()
     del a
     backend.release_memory()
 
@@ -221,7 +221,7 @@ def measure(
         if cell.dataset
         else None,
         "backend": backend.describe(),
-        "method": {"time": backend.time_method} | cell_run.method,
+        "method": {"time": backend.clock.means} | cell_run.method,
         "accounting": {
             "open_s": opened - started,
             "check_s": checked - checking,  # of those

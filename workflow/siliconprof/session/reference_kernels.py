@@ -86,7 +86,7 @@ class ReferenceKernels:
 
     def call_s(self, work: ReferenceKernel) -> float:
         """Seconds of one call, exactly as operations are timed."""
-        return call_s(lambda: self.backend.evaluate(work.launch()), self.backend)
+        return call_s(lambda: self.backend.evaluate(work.launch()), self.backend.clock)
 
     def marked_s(self, work: ReferenceKernel, launches: int) -> tuple[float, float]:
         """Seconds of launches in a row by the backend's marks, and by the host's clock around them.
@@ -94,15 +94,15 @@ class ReferenceKernels:
         The second includes the wait; no launches at all show how long that takes.
         """
         backend = self.backend
-        backend.synchronize()
+        backend.clock.synchronize()
         began = time.perf_counter()
-        begin = backend.mark()
+        begin = backend.clock.mark()
         for _ in range(launches):
             backend.evaluate(work.launch())
-        end = backend.mark()
-        backend.synchronize()
+        end = backend.clock.mark()
+        backend.clock.synchronize()
         wall_s = time.perf_counter() - began
-        return backend.seconds_between(begin, end), wall_s
+        return backend.clock.seconds_between(begin, end), wall_s
 
     def finished(self, work: ReferenceKernel) -> tuple[float, float]:
         """(seconds of one timed call, seconds from its end until a value of its result is read)."""
@@ -112,7 +112,7 @@ class ReferenceKernels:
             results.append(work.launch())
             self.backend.evaluate(results[0])
 
-        timed_s = call_s(operation, self.backend)
+        timed_s = call_s(operation, self.backend.clock)
         began = time.perf_counter()
         work.read(results[0])
         return timed_s, time.perf_counter() - began

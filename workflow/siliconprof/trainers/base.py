@@ -91,7 +91,7 @@ class StepSchedule:
         self._updated: int | None = None  # before the step, or the run, under way
         self.skipped = 0  # steps that updated no weights
         self._compiled = -1  # graphs, before the last step that may compile
-        self.clock = PhaseClock(cell_run.backend)
+        self.clock = PhaseClock(cell_run.backend.clock)
         self.clock.split = False
         self.operators = Operators(cell_run.backend, self.clock, cell_run.method)
         self.pace = StoppingRule(Plan.of(cell_run.cell.timing))
@@ -273,7 +273,7 @@ class StepSchedule:
             self.times.add_split(self.step_s, phases)
         elif self._kind == "whole":
             self.times.whole_step_s.append(self.step_s)
-            if self.cell_run.backend.works_beside:
+            if self.cell_run.backend.clock.works_beside:
                 self.times.dispatch_s.append(self.clock.dispatch_s)
             self.pace.times.append(self.step_s)
         elif self._kind == OPERATORS:

@@ -118,11 +118,11 @@ class OperationWorkload(KernelWorkload):
         def once() -> dict[str, Any]:
             for _ in range(warm):
                 launch()
-            cell_run.backend.synchronize()
+            cell_run.backend.clock.synchronize()
             start = time.perf_counter()
             for _ in range(count):
                 launch()
-            cell_run.backend.synchronize()
+            cell_run.backend.clock.synchronize()
             return {"burst_mean_s": (time.perf_counter() - start) / count}
 
         return cell_run.undisturbed(once) | {"burst_count": count, "burst_warmup": warm}

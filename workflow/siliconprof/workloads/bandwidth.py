@@ -152,7 +152,7 @@ class Plugin(OperationWorkload):
             launch = dispatched(backend, fewest.launches()[0])
             in_row = min(IN_A_ROW, fewest.most_calls(SMALLEST_BYTES))
             launch_s = looked_s(cell_run, launch, in_row)
-            wait_s = min(call_s(launch, backend) for _ in range(SIZE_LOOKS))
+            wait_s = min(call_s(launch, backend.clock) for _ in range(SIZE_LOOKS))
             cell_run.method["bandwidth"]["launch_s"][name] = launch_s
             cell_run.method["bandwidth"]["launch_and_wait_s"][name] = wait_s
             for size in sizes:
@@ -208,7 +208,7 @@ class Plugin(OperationWorkload):
         """What starts a call on one array after another, all of whose results were written once."""
         if not cell_run.backend.writes_into:  # else the memory that they go to exists already
             cell_run.backend.evaluate([launch() for launch in launches])
-        cell_run.backend.synchronize()
+        cell_run.backend.clock.synchronize()
         return dispatched(cell_run.backend, rotating(launches))
 
     def point(self, cell_run: CellRun, arrays: Arrays, below: int) -> dict[str, Any]:
@@ -283,7 +283,7 @@ def faulted_share(measured: Mapping[str, Any], calls: int, call_bytes: int) -> f
 
 def looked_s(cell_run: CellRun, launch: Callable[[], Any], calls: int) -> float:
     """The shortest mean of so many calls in a row, in seconds."""
-    looks_s = [row_s(launch, cell_run.backend, calls) for _ in range(SIZE_LOOKS)]
+    looks_s = [row_s(launch, cell_run.backend.clock, calls) for _ in range(SIZE_LOOKS)]
     cell_run.timed(calls * sum(looks_s))
     return min(looks_s)
 

@@ -75,7 +75,7 @@ class Plugin(OperationWorkload):
         what = f"the {params['direction']} transfer of {size} bytes"
         arrived = transfer.launch()
         cell_run.backend.evaluate(arrived)
-        cell_run.backend.synchronize()
+        cell_run.backend.clock.synchronize()
         if not transfer.arrived(arrived):
             raise ArithmeticError(f"{what} is wrong: what arrives is not what was sent")
         work = {"flops": None, "flops_source": "none", "bytes": size, "result_error": 0.0}

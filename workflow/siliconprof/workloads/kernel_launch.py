@@ -164,11 +164,11 @@ class Plugin(KernelWorkload):
                 for _ in range(below_depth):
                     launch()
                 series["enqueue_s"].append((time.perf_counter() - start) / below_depth)
-                backend.synchronize()
+                backend.clock.synchronize()
                 start = time.perf_counter()
                 for _ in range(burst):
                     launch()
-                backend.synchronize()
+                backend.clock.synchronize()
                 series["amortised_s"].append((time.perf_counter() - start) / burst)
             return series
 

@@ -120,7 +120,7 @@ def train(cell_run: CellRun, workload: transformer_lm.Plugin, steps: int) -> dic
     stepper = backend.stepper(workload, seed)
     batches = workload.batches(cell_run.data, seed)
     backend.reset_peak_memory()
-    clock, what = PhaseClock(backend), name(workload)
+    clock, what = PhaseClock(backend.clock), name(workload)
     times: list[float] = []
     curve: dict[str, list[Any]] = {"loss": [], "gradient_norm": [], "learning_rate": []}
     trained = WeightWatch(cell_run, workload, stepper.weights)

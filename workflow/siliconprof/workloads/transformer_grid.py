@@ -168,7 +168,7 @@ class Plugin(transformer_lm.Sweep):
         backend.reset_peak_memory()
         stepper = backend.stepper(model, seed)
         batch = drawn(model, seed)
-        clock = PhaseClock(backend)
+        clock = PhaseClock(backend.clock)
         clock.split = False  # it is never started, and reads nothing
 
         def iteration() -> None:
@@ -185,7 +185,7 @@ class Plugin(transformer_lm.Sweep):
         if measured["stopped_by"] != "overrun":
             least_s = self.parameters["min_run_time_s"]
             autorange = cell_run.undisturbed(
-                lambda: {"blocked_autorange": backend.blocked_autorange(iteration, least_s)}
+                lambda: {"blocked_autorange": backend.clock.blocked_autorange(iteration, least_s)}
             )
         device_bytes = backend.memory_bytes()
         try:
