@@ -16,7 +16,7 @@ from siliconprof import plugins
 from siliconprof.analyse import attribution
 from siliconprof.analyse.attribution import EXPLAINED, OVER, PERHAPS, UNEXPLAINED
 from siliconprof.analyse.operator_rows import BLOCKED, FRAMEWORK, WAITING, group
-from siliconprof.backends import _torch_operators
+from siliconprof.backends import _torch_operators, torch_mps
 from siliconprof.compare import explain
 from siliconprof.errors import UserError
 from siliconprof.pipeline import cli
@@ -167,16 +167,15 @@ def test_copies_of_operators_that_are_timed_are_in_no_peak() -> None:
     """On MPS a training's peak is that of its own steps; resetting it forgets those too."""
     backend, key = plugins.load("backends", "torch-mps")(), "allocated_bytes.all.peak"
     stats = {key: 7}
-    backend.torch = SimpleNamespace(
-        accelerator=SimpleNamespace(
-            memory_stats=lambda: stats, reset_peak_memory_stats=lambda: stats.update({key: 3})
-        )
+    accelerator = SimpleNamespace(
+        memory_stats=lambda: stats, reset_peak_memory_stats=lambda: stats.update({key: 3})
     )
+    backend.memory = torch_mps.MpsMemory(SimpleNamespace(accelerator=accelerator), "mps")
     with backend.operators_timed():
         stats[key] = 9
-    assert backend.peak_memory_bytes() == 7
-    backend.reset_peak_memory()
-    assert backend.peak_memory_bytes() == 3
+    assert backend.memory.peak_bytes() == 7
+    backend.memory.reset_peak()
+    assert backend.memory.peak_bytes() == 3
 
 
 # -- gaps ------------------------------------------------------------------------------------------

@@ -136,22 +136,22 @@ def test_a_backend_makes_arrays_and_launches(name: str) -> None:
 @pytest.mark.parametrize("name", CPU_BACKENDS)
 def test_memory_is_counted_or_said_to_be_unknown(name: str) -> None:
     backend = opened(name)
-    before = backend.memory_bytes()
+    before = backend.memory.allocated_bytes()
     if before is None:
-        assert backend.peak_memory_bytes() is None
-        backend.reset_peak_memory()
+        assert backend.memory.peak_bytes() is None
+        backend.memory.reset_peak()
         return
-    backend.reset_peak_memory()
+    backend.memory.reset_peak()
     size = 4 * 1000 * 1000
     kept = backend.normal((1000, 1000), 0)
-    held = backend.memory_bytes()
+    held = backend.memory.allocated_bytes()
     assert held - before == pytest.approx(size, rel=0.05)
-    assert backend.peak_memory_bytes() >= held
+    assert backend.memory.peak_bytes() >= held
     del kept
-    assert backend.memory_bytes() - before < size / 2
-    assert backend.peak_memory_bytes() >= held
-    backend.reset_peak_memory()
-    assert backend.peak_memory_bytes() < held
+    assert backend.memory.allocated_bytes() - before < size / 2
+    assert backend.memory.peak_bytes() >= held
+    backend.memory.reset_peak()
+    assert backend.memory.peak_bytes() < held
 
 
 def numpy_of(value: Any) -> np.ndarray:

@@ -37,8 +37,8 @@ def gpu() -> Any:
 
 def opened(precision: str = "fp32") -> Any:
     backend = conftest.opened("torch-cuda", precision, kind="gpu")
-    backend.release_memory()
-    backend.reset_peak_memory()
+    backend.memory.empty_cache()
+    backend.memory.reset_peak()
     return backend
 
 
@@ -78,7 +78,7 @@ def test_simulated_card_has_no_autotuning_in_the_peak_of_a_compiled_step() -> No
         if not graphs[0]:
             backend.normal((8 * MIB,), 0)
             graphs[0] = 1
-        steps_bytes.append(backend.peak_memory_bytes() - backend.memory_bytes())
+        steps_bytes.append(backend.memory.peak_bytes() - backend.memory.allocated_bytes())
         del kept
         schedule.end(0.0)
     assert steps_bytes[0] == 32 * MIB and set(steps_bytes[2:]) == {0}

@@ -65,7 +65,7 @@ def what_only_a_gpu_has(name: str) -> None:
     """Limits, transfers, a kernel of one's own: none of it is reached on a CPU."""
     backend = opened(name)
     assert backend.gpu_address() == ("apple", "")
-    assert backend.memory_limit_bytes() == PLAYED["recommended_bytes"]
+    assert backend.memory.recommended_bytes() == PLAYED["recommended_bytes"]
     assert backend.last_level_cache()[0] is None
     for direction in ("host-to-device", "device-to-host"):
         assert backend.transfer(direction, True, 1000, 0)[0] is None
@@ -74,10 +74,10 @@ def what_only_a_gpu_has(name: str) -> None:
     kernel, _ = backend.empty_kernel()
     kernel()
     kept = backend.normal((1000, 1000), 0)
-    held = backend.memory_counters()
+    held = backend.memory.counters()
     del kept
-    backend.release_memory()
-    after = backend.memory_counters()
+    backend.memory.empty_cache()
+    after = backend.memory.counters()
     kept_for_reuse = "driver_bytes" if name == "torch-mps" else "cache_bytes"
     assert after[kept_for_reuse] < max(held[kept_for_reuse], 1)
 
@@ -118,12 +118,12 @@ class Evaluated(conftest.NoClock):
 
     def begin(self) -> None:
         """A phase begins."""
-        self.backend.reset_peak_memory()
-        self.held = self.backend.memory_bytes()
+        self.backend.memory.reset_peak()
+        self.held = self.backend.memory.allocated_bytes()
 
     def edge(self, phase: str) -> None:
         """A phase ends."""
-        if self.backend.peak_memory_bytes() > self.held + 2**16:  # constants of a graph are less
+        if self.backend.memory.peak_bytes() > self.held + 2**16:  # constants of a graph are less
             self.phases.add(phase)
         self.begin()
 

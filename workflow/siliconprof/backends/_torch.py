@@ -60,7 +60,6 @@ class TorchBackend(Backend):
     packages: ClassVar[Sequence[str]] = ("torch",)
     LIBRARIES: ClassVar[Sequence[str]] = ("torch", "triton")
     torch_device: ClassVar[str]
-    clock_class: ClassVar[type[TorchClock]] = TorchClock
     precisions: ClassVar[Mapping[str, str | None]] = dict.fromkeys(PRECISIONS)
     adamws = tuple(ADAMW)
     # Whether a batch is copied from page-locked memory: from other memory the host waits for it.
@@ -93,7 +92,7 @@ class TorchBackend(Backend):
         torch.backends.cudnn.allow_tf32 = precision == "tf32"
         self.dtype = {"fp16": torch.float16, "bf16": torch.bfloat16}.get(precision, torch.float32)
         self.autocast_dtype = {"amp-fp16": torch.float16, "amp-bf16": torch.bfloat16}.get(precision)
-        self.clock = self.clock_class(torch, self.device)
+        self.clock = TorchClock(torch, self.device)
 
     def autocast(self) -> Any:
         """The context of the forward pass: autocast for AMP, else nothing."""

@@ -64,10 +64,60 @@ class Clock:
         return {"reason": "torch.utils.benchmark.Timer is torch's own tool"}
 
 
+class Memory:
+    """The memory of a device on which the framework counts none."""
+
+    means: ClassVar[str]  # what the counters count, or why there are none
+    peak_means: ClassVar[str] = "no counter"  # what counts the peak, or why nothing does
+    prefix: ClassVar[str] = "device"  # of the columns that `counters` fills
+    # Why what `set_limit` sets does not hold a process to it; None = beyond it allocating raises.
+    limit_yields: ClassVar[str | None] = None
+
+    def allocated_bytes(self) -> int | None:
+        """Bytes the framework holds on the device now; None where it does not count."""
+        return None
+
+    def peak_bytes(self) -> int | None:
+        """The most bytes held since the last reset; None where it does not count."""
+        return None
+
+    def reset_peak(self) -> None:
+        """Start a new peak."""
+
+    def empty_cache(self) -> None:
+        """Release the memory that the framework has freed and cached for reuse."""
+
+    def counters(self, driver: bool = True) -> dict[str, int | None]:
+        """Every counter of the framework, bytes by fixed keys; asking the driver is slow."""
+        return {}
+
+    def recommended_bytes(self) -> int | None:
+        """What the device's driver recommends to stay below, or its whole memory; None on a CPU."""
+        return None
+
+    def set_limit(self, limit_bytes: int) -> str | None:
+        """Limit this process's arrays, in bytes; return how, or None where only the system can."""
+        return None
+
+    def step_peak_bytes(
+        self, step: Callable[[], Any] | None, standing: Sequence[Any]
+    ) -> tuple[int | None, str]:
+        """(peak bytes of arrays in a training step or None, what counts them or why nothing does).
+
+        A framework with a counter of its own reports the peak of all steps so far and runs none.
+
+        Args:
+            step: one more training step; None = it cannot be repeated by itself.
+            standing: arrays that exist between steps: weights and the optimizer's state.
+        """
+        return self.peak_bytes(), self.peak_means
+
+
 class Backend:
     """A software path to a device, whose parts are those of a device that does without until `open`."""
 
     clock: Clock = Clock()
+    memory: Memory = Memory()
 
     name: ClassVar[str]
     framework: ClassVar[str]  # torch or mlx: which of a workload's implementations it runs
@@ -78,12 +128,7 @@ class Backend:
     offload: ClassVar[str | None] = None  # why it cannot offload to the host, None = can
     # What it keeps from a forward pass, for the memory model.
     memory_profile: ClassVar[MemoryProfile] = MemoryProfile()
-    memory_prefix: ClassVar[str] = "device"  # of the columns that `memory_counters` fills
     writes_into: ClassVar[bool] = True  # a `Stream` writes into memory that exists already
-    peak_means: ClassVar[str] = "no counter"  # what counts the peak, or why nothing does
-    memory_means: ClassVar[str]  # what the counters count, or why there are none
-    # Why what `limit_memory` sets does not hold a process to it; None = beyond it allocating raises.
-    limit_yields: ClassVar[str | None] = None
     caveat: tuple[str, str] | None = None  # a flag of every cell that is measured on it, once open
     counts_flops: ClassVar[bool] = False  # by a counter of the framework's own
     queue_depth: ClassVar[int | None] = None  # launches under way before one waits; None = no end
@@ -190,35 +235,6 @@ class Backend:
         """Framework, device and arithmetic settings as they really are, for the record."""
         raise NotImplementedError
 
-    # -- memory --------------------------------------------------------------------------
-
-    def memory_bytes(self) -> int | None:
-        """Bytes the framework holds on the device now; None where it does not count."""
-        return None
-
-    def peak_memory_bytes(self) -> int | None:
-        """The most bytes held since the last reset; None where it does not count."""
-        return None
-
-    def reset_peak_memory(self) -> None:
-        """Start a new peak."""
-
-    def release_memory(self) -> None:
-        """Release the memory that the framework has freed and cached for reuse."""
-
-    def step_peak_bytes(
-        self, step: Callable[[], Any] | None, standing: Sequence[Any]
-    ) -> tuple[int | None, str]:
-        """(peak bytes of arrays in a training step or None, what counts them or why nothing does).
-
-        A framework with a counter of its own reports the peak of all steps so far and runs none.
-
-        Args:
-            step: one more training step; None = it cannot be repeated by itself.
-            standing: arrays that exist between steps: weights and the optimizer's state.
-        """
-        return self.peak_memory_bytes(), self.peak_means
-
     def operators_described(self, clock: Any) -> AbstractContextManager[list[Operator]]:
         """Fills a list with the operators of the training step inside it, in order.
 
@@ -263,18 +279,6 @@ class Backend:
     def kernels(self, operators: Sequence[Operator]) -> dict[str, str]:
         """Which `attention` and which `adamw` a training step runs; empty where nothing tells."""
         return {}
-
-    def limit_memory(self, limit_bytes: int) -> str | None:
-        """Limit this process's arrays, in bytes; return how, or None where only the system can."""
-        return None
-
-    def memory_counters(self, driver: bool = True) -> dict[str, int | None]:
-        """Every counter of the framework, bytes by fixed keys; asking the driver is slow."""
-        return {}
-
-    def memory_limit_bytes(self) -> int | None:
-        """What the device's driver recommends to stay below, or its whole memory; None on a CPU."""
-        return None
 
     def last_level_cache(self) -> tuple[int | None, str]:
         """(bytes of the last cache before the device's memory or None, the source or the reason)."""

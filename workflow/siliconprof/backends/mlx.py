@@ -17,7 +17,7 @@ from siliconprof.backends import _cuda_driver, _isolated, _metal, _mlx_isolated,
 from siliconprof.backends._mlx_stepper import MlxStepper
 from siliconprof.backends._step import Operator, Stepper
 from siliconprof.backends._streams import DRAWN, Stream, Transfer, mlx_stream, mlx_transfer
-from siliconprof.backends.base import SAMPLED_VALUES, Backend, Clock, Unsupported
+from siliconprof.backends.base import SAMPLED_VALUES, Backend, Clock, Memory, Unsupported
 from siliconprof.hosts import blas
 from siliconprof.memory.footprint import MemoryProfile
 from siliconprof.store.cell import PRECISIONS
@@ -46,6 +46,61 @@ class MlxClock(Clock):
         self.mx.synchronize()
 
 
+class MlxMemory(Memory):
+    """As MLX's allocator counts it.
+
+    Args:
+        gpu: MLX's information on the GPU; empty on a CPU.
+    """
+
+    prefix = "mlx"
+    means = (
+        "mlx: active = live arrays, cache = freed and kept for reuse, peak = the most that was "
+        "active since the last reset"
+    )
+    peak_means = "mx.get_peak_memory over all steps, those that compile left out"
+    limit_yields = (
+        "by MLX's documentation mx.set_memory_limit is a guideline during the evaluation of a graph; "
+        "it raises only once the memory and swap of the machine are spent"
+    )
+    _earlier_bytes = 0
+
+    def __init__(self, mx: Any, gpu: Mapping[str, Any]) -> None:
+        self.mx, self.gpu = mx, gpu
+
+    def allocated_bytes(self) -> int:
+        return self.mx.get_active_memory()
+
+    def peak_bytes(self) -> int:
+        return max(self._earlier_bytes, self.mx.get_peak_memory())
+
+    def reset_peak(self, earlier_bytes: int = 0) -> None:
+        """An earlier peak that still counts may be given."""
+        self._earlier_bytes = earlier_bytes
+        self.mx.reset_peak_memory()
+
+    def empty_cache(self) -> None:
+        self.mx.clear_cache()
+
+    def set_limit(self, limit_bytes: int) -> str | None:
+        """On a CPU only the system can."""
+        if not self.gpu:
+            return None
+        self.mx.set_memory_limit(limit_bytes)
+        return "mx.set_memory_limit, beyond which MLX frees its cache and waits for running work"
+
+    def counters(self, driver: bool = True) -> dict[str, int | None]:
+        return {
+            "active_bytes": self.mx.get_active_memory(),
+            "cache_bytes": self.mx.get_cache_memory(),
+            "peak_bytes": self.peak_bytes(),
+        }
+
+    def recommended_bytes(self) -> int | None:
+        """CUDA's has no recommendation."""
+        return self.gpu.get("max_recommended_working_set_size") or self.gpu.get("total_memory")
+
+
 class Plugin(Backend):
     """mlx"""
 
@@ -56,11 +111,6 @@ class Plugin(Backend):
     aborts = _metal.ABORTS
     packages = ("mlx",)
     LIBRARIES = ("mlx", "mlx-cpu", "mlx-metal", "mlx-cuda-12", "mlx-cuda-13")
-    memory_prefix = "mlx"
-    memory_means = (
-        "mlx: active = live arrays, cache = freed and kept for reuse, peak = the most that was "
-        "active since the last reset"
-    )
     # Counted on a CPU; a GPU's own kernels for norm and loss keep less. Fitted: the work, because
     # results wait in a queue until they have been computed, the logits of a step that is evaluated
     # as a whole, the update, whose new weights replace the old ones one by one, and checkpointed
@@ -89,16 +139,11 @@ class Plugin(Backend):
         update_two=2.8,
     )
     writes_into = False
-    peak_means = "mx.get_peak_memory over all steps, those that compile left out"
     # tf32 on a GPU: `open` refuses it on a CPU; amp-bf16 by hand, see `describe`.
     precisions = {
         **dict.fromkeys(PRECISIONS),
         "amp-fp16": "MLX has no autocast and no gradient scaler",
     }
-    limit_yields = (
-        "by MLX's documentation mx.set_memory_limit is a guideline during the evaluation of a graph; "
-        "it raises only once the memory and swap of the machine are spent"
-    )
     # With more than ten tasks under way `async_eval` waits for one (mlx/transforms.cpp), and a launch
     # is one at most: behind a slow product 20 were handed over at once on a CPU, 30 were not.
     queue_depth = 10
@@ -179,7 +224,9 @@ class Plugin(Backend):
         self.dtype = {"fp16": mx.float16, "bf16": mx.bfloat16}.get(precision, mx.float32)
         self.compute_dtype = mx.bfloat16 if precision == "amp-bf16" else self.dtype
         self.clock = self._clock = MlxClock(mx)
-        self._peak_bytes = 0  # before the peak was last reset on our own account
+        # MLX's information on the GPU in use; empty on a CPU
+        self.gpu = {} if self.device.type == mx.cpu else dict(mx.device_info(self.device))
+        self.memory: MlxMemory = MlxMemory(mx, self.gpu)
         self.watched: list[Any] | None = None  # filled by the step that is under way
         self.describes = False  # whether it lists its operators, else it times them
         self.untimed: str | None = None  # why the operators of this process's step cannot be timed
@@ -188,12 +235,11 @@ class Plugin(Backend):
             self.caveat = ("managed_memory", MANAGED)
 
     def describe(self) -> dict[str, Any]:
-        info = self._device_info()
         return {
             "framework": "mlx",
             "framework_version": metadata.version("mlx"),  # not every build has `__version__`
             "device": str(self.device),
-            "device_name": info.get("device_name"),
+            "device_name": self.gpu.get("device_name"),
             "wired_limit_bytes": self.wired_limit_bytes,
             "enable_tf32": os.environ.get("MLX_ENABLE_TF32"),
             **(blas.blas_of_mlx() if self.device.type == self.mx.cpu else {"blas": None}),
@@ -229,58 +275,20 @@ class Plugin(Backend):
     @contextmanager
     def _watch(self, describes: bool) -> Iterator[list[Any]]:
         """What the step inside finds; the most memory that it holds does not count."""
-        self._peak_bytes = self.peak_memory_bytes()
+        peak_bytes = self.memory.peak_bytes()
         self.watched, self.describes = [], describes
         try:
             yield self.watched
         finally:
             self.watched = None
-            self.mx.reset_peak_memory()
-
-    def memory_bytes(self) -> int:
-        return self.mx.get_active_memory()
-
-    def peak_memory_bytes(self) -> int:
-        return max(self._peak_bytes, self.mx.get_peak_memory())
-
-    def reset_peak_memory(self) -> None:
-        self._peak_bytes = 0
-        self.mx.reset_peak_memory()
-
-    def release_memory(self) -> None:
-        self.mx.clear_cache()
-
-    def limit_memory(self, limit_bytes: int) -> str | None:
-        """On a CPU only the system can."""
-        if self.device.type != self.mx.gpu:
-            return None
-        self.mx.set_memory_limit(limit_bytes)
-        return "mx.set_memory_limit, beyond which MLX frees its cache and waits for running work"
-
-    def memory_counters(self, driver: bool = True) -> dict[str, int | None]:
-        return {
-            "active_bytes": self.mx.get_active_memory(),
-            "cache_bytes": self.mx.get_cache_memory(),
-            "peak_bytes": self.peak_memory_bytes(),
-        }
-
-    def _device_info(self) -> dict[str, Any]:
-        """MLX's information on the GPU in use; empty on a CPU."""
-        if self.device.type != self.mx.gpu:
-            return {}
-        return dict(self.mx.device_info(self.device))
-
-    def memory_limit_bytes(self) -> int | None:
-        """CUDA's has no recommendation."""
-        info = self._device_info()
-        return info.get("max_recommended_working_set_size") or info.get("total_memory")
+            self.memory.reset_peak(peak_bytes)
 
     def gpu_address(self) -> tuple[str, str] | None:
         if self.device.type != self.mx.gpu:
             return None
         if self.mx.metal.is_available():
             return "apple", ""
-        return "nvidia", str(self._device_info().get("uuid", "unknown to MLX"))
+        return "nvidia", str(self.gpu.get("uuid", "unknown to MLX"))
 
     def normal(self, shape: Sequence[int], seed: int) -> Any:
         drawn = self.mx.random.normal(tuple(shape), key=self.mx.random.key(seed))
@@ -385,6 +393,6 @@ class Plugin(Backend):
         """On Metal its memory stays resident, as mlx-lm's trainer sets it."""
         mx = self.mx
         if self.device.type == mx.gpu and mx.metal.is_available():
-            self.wired_limit_bytes = self.memory_limit_bytes()
+            self.wired_limit_bytes = self.memory.recommended_bytes()
             mx.set_wired_limit(self.wired_limit_bytes)
         return MlxStepper(self, workload, seed)

@@ -10,38 +10,17 @@ from typing import Any
 
 from siliconprof.backends import _torch_operators
 from siliconprof.backends._torch import TorchBackend, compiler
+from siliconprof.backends.base import Memory
 
 
-class Plugin(TorchBackend):
-    """torch-cpu"""
+class CpuMemory(Memory):
+    """Which only torch's profiler sees."""
 
-    name = "torch-cpu"
-    device_kind = "cpu"
-    torch_device = "cpu"
-    memory_means = "torch counts no memory on a CPU; the resident set stands for it"
+    means = "torch counts no memory on a CPU; the resident set stands for it"
     peak_means = (
         "what stands between steps, and the most that the allocator's events of one more, untimed "
         "step sum to (torch.autograd.profiler)"
     )
-    precisions = {
-        **TorchBackend.precisions,
-        "tf32": "tf32 is an NVIDIA tensor-core format; a CPU has none",
-    }
-    attentions = ("math", "flash")  # aten/src/ATen/native/transformers/sdp_utils_cpp.cpp
-
-    @classmethod
-    def environment(
-        cls, index: int, precision: str, inherited: Mapping[str, str]
-    ) -> dict[str, str]:
-        """DeepSpeed takes a GPU that it finds when it is imported, unless it is told otherwise."""
-        return {"DS_ACCELERATOR": "cpu"}
-
-    @classmethod
-    def cannot_compile(cls, device_kind: str) -> str | None:
-        """torch/_inductor/config.py says which compiler it takes."""
-        usual = "clang++" if sys.platform == "darwin" else "g++"
-        wanted = f"torch.compile needs a C++ compiler: {usual}, or one program that CXX names"
-        return None if compiler("CXX", usual) else wanted
 
     def step_peak_bytes(
         self, step: Callable[[], Any] | None, standing: Sequence[Any]
@@ -65,6 +44,37 @@ class Plugin(TorchBackend):
         )
         above = max(accumulate((n_bytes for _, n_bytes in changes), initial=0))
         return sum(storages.values()) + above, self.peak_means
+
+
+class Plugin(TorchBackend):
+    """torch-cpu"""
+
+    name = "torch-cpu"
+    device_kind = "cpu"
+    torch_device = "cpu"
+    precisions = {
+        **TorchBackend.precisions,
+        "tf32": "tf32 is an NVIDIA tensor-core format; a CPU has none",
+    }
+    attentions = ("math", "flash")  # aten/src/ATen/native/transformers/sdp_utils_cpp.cpp
+
+    @classmethod
+    def environment(
+        cls, index: int, precision: str, inherited: Mapping[str, str]
+    ) -> dict[str, str]:
+        """DeepSpeed takes a GPU that it finds when it is imported, unless it is told otherwise."""
+        return {"DS_ACCELERATOR": "cpu"}
+
+    @classmethod
+    def cannot_compile(cls, device_kind: str) -> str | None:
+        """torch/_inductor/config.py says which compiler it takes."""
+        usual = "clang++" if sys.platform == "darwin" else "g++"
+        wanted = f"torch.compile needs a C++ compiler: {usual}, or one program that CXX names"
+        return None if compiler("CXX", usual) else wanted
+
+    def open(self, device_kind: str, index: int, threads: int, precision: str) -> None:
+        super().open(device_kind, index, threads, precision)
+        self.memory = CpuMemory()
 
     def operators_timed(self) -> AbstractContextManager[list[tuple[str, float]]]:
         """An operator has been computed when its call returns."""

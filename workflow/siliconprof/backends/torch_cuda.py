@@ -12,7 +12,8 @@ from typing import Any
 
 from siliconprof.backends import _cuda_driver, _cuda_operators
 from siliconprof.backends._streams import Transfer, torch_transfer
-from siliconprof.backends._torch import TorchBackend, TorchClock, compiler
+from siliconprof.backends._torch import TorchBackend, TorchClock, TorchPart, compiler
+from siliconprof.backends.base import Memory
 from siliconprof.memory.footprint import MemoryProfile
 
 # cuBLAS's workspaces come out of torch's allocator, one for each handle and stream, and a thread has
@@ -47,13 +48,57 @@ class CudaClock(TorchClock):
         return start.elapsed_time(end) / 1e3  # the API returns milliseconds
 
 
+class CudaMemory(TorchPart, Memory):
+    """As torch's caching allocator and the driver count it."""
+
+    means = (
+        "torch.cuda: allocated = live tensors, reserved = with the allocator's cache, driver = "
+        "all that is taken on the GPU (cudaMemGetInfo), other processes included"
+    )
+    peak_means = "torch.cuda.max_memory_allocated over all steps, those that compile left out"
+
+    def allocated_bytes(self) -> int:
+        return self.torch.cuda.memory_allocated(self.device)
+
+    def peak_bytes(self) -> int:
+        return self.torch.cuda.max_memory_allocated(self.device)
+
+    def reset_peak(self) -> None:
+        self.torch.cuda.reset_peak_memory_stats(self.device)
+
+    def empty_cache(self) -> None:
+        self.torch.cuda.empty_cache()
+
+    def set_limit(self, limit_bytes: int) -> str:
+        total = self.torch.cuda.get_device_properties(self.device).total_memory
+        share = limit_bytes / total
+        if share >= 1:
+            return "the GPU's own memory: CUDA raises when it is used up"
+        self.torch.cuda.set_per_process_memory_fraction(share, self.device)
+        return (
+            f"torch.cuda.set_per_process_memory_fraction({share:.4f}): beyond it the allocator "
+            "raises; what it reserves counts, CUDA's own context does not"
+        )
+
+    def counters(self, driver: bool = True) -> dict[str, int | None]:
+        statistics = self.torch.cuda.memory_stats_as_nested_dict(self.device)
+        free, total = self.torch.cuda.mem_get_info(self.device) if driver else (0, 0)
+        return {
+            "allocated_bytes": statistics["allocated_bytes"]["all"]["current"],
+            "reserved_bytes": statistics["reserved_bytes"]["all"]["current"],
+            "driver_bytes": total - free if driver else None,
+        }
+
+    def recommended_bytes(self) -> int:
+        return self.torch.cuda.mem_get_info(self.device)[1]
+
+
 class Plugin(TorchBackend):
     """torch-cuda"""
 
     name = "torch-cuda"
     device_kind = "gpu"
     torch_device = "cuda"
-    clock_class = CudaClock
     pins = True
     # Its AdamW walks all tensors at once.
     memory_profile = MemoryProfile(
@@ -63,11 +108,6 @@ class Plugin(TorchBackend):
         update_largest=0,
         workspace_bytes=HANDLES * WORKSPACE_BYTES,
     )
-    memory_means = (
-        "torch.cuda: allocated = live tensors, reserved = with the allocator's cache, driver = "
-        "all that is taken on the GPU (cudaMemGetInfo), other processes included"
-    )
-    peak_means = "torch.cuda.max_memory_allocated over all steps, those that compile left out"
     # Seen by others, not documented: forums.developer.nvidia.com/t/68937
     queue_depth = 1000
     usual_adamw = "foreach"  # torch/optim/optimizer.py: _default_to_fused_or_foreach
@@ -157,6 +197,8 @@ class Plugin(TorchBackend):
         index = self._place(index)
         super().open(device_kind, index, threads, precision)
         torch.cuda.set_device(self.device)
+        self.clock = CudaClock(torch, self.device)
+        self.memory = CudaMemory(torch, self.device)
 
     def describe(self) -> dict[str, Any]:
         properties = self.torch.cuda.get_device_properties(self.device)
@@ -167,41 +209,6 @@ class Plugin(TorchBackend):
             "cuda_runtime": self.torch.version.cuda,
             "cudnn": self.torch.backends.cudnn.version(),
         }
-
-    def memory_bytes(self) -> int:
-        return self.torch.cuda.memory_allocated(self.device)
-
-    def peak_memory_bytes(self) -> int:
-        return self.torch.cuda.max_memory_allocated(self.device)
-
-    def reset_peak_memory(self) -> None:
-        self.torch.cuda.reset_peak_memory_stats(self.device)
-
-    def release_memory(self) -> None:
-        self.torch.cuda.empty_cache()
-
-    def limit_memory(self, limit_bytes: int) -> str:
-        total = self.torch.cuda.get_device_properties(self.device).total_memory
-        share = limit_bytes / total
-        if share >= 1:
-            return "the GPU's own memory: CUDA raises when it is used up"
-        self.torch.cuda.set_per_process_memory_fraction(share, self.device)
-        return (
-            f"torch.cuda.set_per_process_memory_fraction({share:.4f}): beyond it the allocator "
-            "raises; what it reserves counts, CUDA's own context does not"
-        )
-
-    def memory_counters(self, driver: bool = True) -> dict[str, int | None]:
-        statistics = self.torch.cuda.memory_stats_as_nested_dict(self.device)
-        free, total = self.torch.cuda.mem_get_info(self.device) if driver else (0, 0)
-        return {
-            "allocated_bytes": statistics["allocated_bytes"]["all"]["current"],
-            "reserved_bytes": statistics["reserved_bytes"]["all"]["current"],
-            "driver_bytes": total - free if driver else None,
-        }
-
-    def memory_limit_bytes(self) -> int:
-        return self.torch.cuda.mem_get_info(self.device)[1]
 
     def last_level_cache(self) -> tuple[int | None, str]:
         properties = self.torch.cuda.get_device_properties(self.device)

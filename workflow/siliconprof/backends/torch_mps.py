@@ -11,8 +11,8 @@ from typing import Any
 
 from siliconprof.backends import _metal, _torch_operators
 from siliconprof.backends._streams import Transfer, torch_transfer
-from siliconprof.backends._torch import TorchBackend, TorchClock
-from siliconprof.backends.base import Unsupported
+from siliconprof.backends._torch import TorchBackend, TorchClock, TorchPart
+from siliconprof.backends.base import Memory, Unsupported
 from siliconprof.memory.footprint import MemoryProfile
 
 COUNTS_SINCE = (2, 13)  # of torch, whose allocator on MPS counts a peak from then on
@@ -32,6 +32,55 @@ class MpsClock(TorchClock):
         self.torch.mps.synchronize()
 
 
+class MpsMemory(TorchPart, Memory):
+    """As torch's allocator and Metal count it."""
+
+    means = (
+        "torch.mps: allocated = live tensors, driver = all that Metal holds for this process; the "
+        "limit is recommended_max_memory()"
+    )
+    peak_means = (
+        "torch.accelerator.max_memory_allocated over all steps, those that compile left out"
+    )
+    _earlier_bytes = 0
+
+    def allocated_bytes(self) -> int:
+        return self.torch.mps.current_allocated_memory()
+
+    def peak_bytes(self) -> int:
+        """The count that `current_allocated_memory` reads."""
+        peak_bytes = self.torch.accelerator.memory_stats()["allocated_bytes.all.peak"]
+        return max(self._earlier_bytes, peak_bytes)
+
+    def reset_peak(self, earlier_bytes: int = 0) -> None:
+        """An earlier peak that still counts may be given."""
+        self._earlier_bytes = earlier_bytes
+        self.torch.accelerator.reset_peak_memory_stats()
+
+    def empty_cache(self) -> None:
+        self.torch.mps.empty_cache()
+
+    def set_limit(self, limit_bytes: int) -> str:
+        """A share of Metal's recommended working-set size, of which torch takes at most twice."""
+        share = min((limit_bytes + HEAPS_BYTES) / self.torch.mps.recommended_max_memory(), 2.0)
+        self.torch.mps.set_per_process_memory_fraction(share)
+        return (
+            f"torch.mps.set_per_process_memory_fraction({share:.4f}) of Metal's recommended "
+            "working-set size: beyond it the allocator raises; it counts whole heaps of "
+            f"{HEAPS_BYTES / 2**20:.0f} MiB together, one of each kind, so it is that much more"
+        )
+
+    def counters(self, driver: bool = True) -> dict[str, int | None]:
+        """torch.mps has no count of what it reserved."""
+        return {
+            "allocated_bytes": self.torch.mps.current_allocated_memory(),
+            "driver_bytes": self.torch.mps.driver_allocated_memory() if driver else None,
+        }
+
+    def recommended_bytes(self) -> int:
+        return self.torch.mps.recommended_max_memory()
+
+
 class Plugin(TorchBackend):
     """torch-mps"""
 
@@ -39,16 +88,11 @@ class Plugin(TorchBackend):
     device_kind = "gpu"
     torch_device = "mps"
     offload = "the device's memory is the host's: there is nothing to offload to"
-    clock_class = MpsClock
     compile_caveat = (
         "torch.compile for Apple's GPUs is young: what it cannot do yet is in "
         "github.com/pytorch/pytorch/issues/150121"
     )
     aborts = _metal.ABORTS
-    memory_means = (
-        "torch.mps: allocated = live tensors, driver = all that Metal holds for this process; the "
-        "limit is recommended_max_memory()"
-    )
     # Attention that trains is not fused there; counted on a CPU with attention of that kind.
     memory_profile = MemoryProfile(
         keeps_scores=True, scores_fp32=True, cubes_fp32=True, work_scores=2
@@ -57,10 +101,6 @@ class Plugin(TorchBackend):
         **TorchBackend.precisions,
         "tf32": "tf32 is an NVIDIA tensor-core format; an Apple GPU has none",
     }
-    peak_means = (
-        "torch.accelerator.max_memory_allocated over all steps, those that compile left out"
-    )
-    _peak_bytes = 0  # before the peak was last reset on our own account
 
     def available_to(self, torch: Any) -> tuple[bool, str]:
         if not torch.backends.mps.is_built():
@@ -92,41 +132,8 @@ class Plugin(TorchBackend):
         if "bf16" in precision and not torch.backends.mps.is_macos_or_newer(14, 0):
             raise Unsupported(f"{precision}: bfloat16 on MPS needs macOS 14 or later")
         super().open(device_kind, index, threads, precision)
-
-    def memory_bytes(self) -> int:
-        return self.torch.mps.current_allocated_memory()
-
-    def peak_memory_bytes(self) -> int:
-        """The count that `current_allocated_memory` reads."""
-        peak_bytes = self.torch.accelerator.memory_stats()["allocated_bytes.all.peak"]
-        return max(self._peak_bytes, peak_bytes)
-
-    def reset_peak_memory(self) -> None:
-        self._peak_bytes = 0
-        self.torch.accelerator.reset_peak_memory_stats()
-
-    def release_memory(self) -> None:
-        self.torch.mps.empty_cache()
-
-    def limit_memory(self, limit_bytes: int) -> str:
-        """A share of Metal's recommended working-set size, of which torch takes at most twice."""
-        share = min((limit_bytes + HEAPS_BYTES) / self.torch.mps.recommended_max_memory(), 2.0)
-        self.torch.mps.set_per_process_memory_fraction(share)
-        return (
-            f"torch.mps.set_per_process_memory_fraction({share:.4f}) of Metal's recommended "
-            "working-set size: beyond it the allocator raises; it counts whole heaps of "
-            f"{HEAPS_BYTES / 2**20:.0f} MiB together, one of each kind, so it is that much more"
-        )
-
-    def memory_counters(self, driver: bool = True) -> dict[str, int | None]:
-        """torch.mps has no count of what it reserved."""
-        return {
-            "allocated_bytes": self.torch.mps.current_allocated_memory(),
-            "driver_bytes": self.torch.mps.driver_allocated_memory() if driver else None,
-        }
-
-    def memory_limit_bytes(self) -> int:
-        return self.torch.mps.recommended_max_memory()
+        self.clock = MpsClock(torch, self.device)
+        self.memory: MpsMemory = MpsMemory(torch, self.device)
 
     def transfer(
         self, direction: str, pinned: bool, count: int, seed: int
@@ -146,11 +153,10 @@ class Plugin(TorchBackend):
     @contextmanager
     def operators_timed(self) -> Iterator[list[tuple[str, float]]]:
         """The copies that it works on are in no peak."""
-        peak_bytes = self.peak_memory_bytes()
+        peak_bytes = self.memory.peak_bytes()
         with _torch_operators.timed_in_bursts(self.clock.synchronize) as found:
             yield found
-        self.reset_peak_memory()
-        self._peak_bytes = peak_bytes
+        self.memory.reset_peak(peak_bytes)
 
     def empty_kernel(self) -> tuple[Callable[[], Any] | None, str]:
         """Looking a kernel up by its name makes its pipeline."""

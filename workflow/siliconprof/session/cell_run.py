@@ -152,8 +152,8 @@ class CellRun:
     def memory(self) -> dict[str, int | None]:
         """Device memory as the backend counts it, in bytes."""
         return {
-            "device_bytes": self.backend.memory_bytes(),
-            "device_peak_bytes": self.backend.peak_memory_bytes(),
+            "device_bytes": self.backend.memory.allocated_bytes(),
+            "device_peak_bytes": self.backend.memory.peak_bytes(),
         }
 
     def progress(self, label: str, step: int, always: bool = False) -> None:

@@ -122,7 +122,7 @@ def warm_up(backend: Backend) -> None:
             backend.dispatch(backend.matmul(a, a))
         backend.clock.synchronize()
     del a
-    backend.release_memory()
+    backend.memory.empty_cache()
 
 
 def measure(

@@ -264,8 +264,8 @@ class StepSchedule:
             self.times.compile_step_s.append(self.step_s)
             # What autotuning allocates is in no training's peak: torch/_inductor/runtime/benchmarking.py
             # takes a buffer of the L2 cache's size, Triton's own one of 256 MiB.
-            self.cell_run.backend.release_memory()
-            self.cell_run.backend.reset_peak_memory()
+            self.cell_run.backend.memory.empty_cache()
+            self.cell_run.backend.memory.reset_peak()
         elif self._kind == "warm-up":
             self.pace.warmup_times.append(self.step_s)
             self.times.warmup_step_s = self.pace.warmup_times

@@ -29,7 +29,7 @@ class Plugin(Trainer):
             stepper = backend.stepper(workload, cell.seed)
         batches = workload.batches(cell_run.data, cell.seed)
         schedule = StepSchedule(cell_run, stepper.compilation)
-        backend.reset_peak_memory()
+        backend.memory.reset_peak()
         schedule.follow(stepper, batches)
         batch = next(batches)
         cell_run.evidence |= stepper.dtypes(batch)

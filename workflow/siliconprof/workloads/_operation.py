@@ -94,7 +94,7 @@ class OperationWorkload(KernelWorkload):
         """
         backend = cell_run.backend
         observed = called(cell_run, launch)
-        backend.reset_peak_memory()
+        backend.memory.reset_peak()
         measured = cell_run.repeat(what, lambda: backend.evaluate(launch()))
         point = {"params": dict(params)} | measured | dict(work)
         point |= {"observed": observed, "memory": cell_run.memory()}

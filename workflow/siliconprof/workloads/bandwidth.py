@@ -220,7 +220,7 @@ class Plugin(OperationWorkload):
         wait_s = cell_run.method["bandwidth"]["launch_and_wait_s"][arrays.name]
         calls = calls_in_row(cell_run, launch, IN_A_ROW * wait_s, arrays.most_calls(below))
         faults, _ = read_faults()
-        backend.reset_peak_memory()
+        backend.memory.reset_peak()
         cache = "cold" if arrays.cold else "warm"
         flops = float(stream.flops_per_value * arrays.count)
         point = cell_run.repeat(arrays.what, launch, calls) | {
