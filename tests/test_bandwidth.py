@@ -17,7 +17,7 @@ from measuring import session_of as session
 from siliconprof.analyse import ceilings
 from siliconprof.analyse.throughputs import PLACE
 from siliconprof.backends import _streams
-from siliconprof.backends.base import Backend, Clock
+from siliconprof.backends.base import Arrays, Backend, Clock
 from siliconprof.hosts import caches, machine
 from siliconprof.probes import page_faults
 from siliconprof.session.cell_run import CellRun
@@ -119,7 +119,7 @@ def test_cold_arrays_are_apart_and_each_has_its_turn() -> None:
     """No two sets share a byte, all are used before the first again, all held different data."""
     asked = session(cpu_cell("torch-cpu", "bandwidth"))
     stream = asked.backend.stream("triad")
-    arrays = bandwidth.Arrays(asked, "triad", stream, SMALL, round_bytes=10 * SMALL)
+    arrays = bandwidth.ArraySets(asked, "triad", stream, SMALL, round_bytes=10 * SMALL)
     launches = arrays.launches()
     assert arrays.sets == len(launches) == 11
     parts = [part for launch in launches for part in (launch.into, *launch.inputs)]
@@ -200,6 +200,17 @@ class EventClock(QueueClock):
         return self.free_s
 
 
+class CardArrays(Arrays):
+    """Arrays that take no memory."""
+
+    def repeated_normal(self, count: int) -> np.ndarray:
+        self.held_bytes = 4 * count
+        return np.broadcast_to(np.float32(0), count)
+
+    def relative_error(self, result: Any, reference: Any, *inputs: Any) -> float:
+        return 0.0
+
+
 class Card(Backend):
     """A GPU with HBM on a virtual clock."""
 
@@ -211,20 +222,14 @@ class Card(Backend):
 
     def __init__(self, clock: QueueClock) -> None:
         self.clock: QueueClock = clock
+        self.arrays: CardArrays = CardArrays()
 
     def last_level_cache(self) -> tuple[int, str]:
         return self.cache_bytes, "simulated"
 
-    def repeated_normal(self, count: int) -> np.ndarray:
-        self.held_bytes = 4 * count
-        return np.broadcast_to(np.float32(0), count)  # takes no memory
-
-    def relative_error(self, result: Any, reference: Any, *inputs: Any) -> float:
-        return 0.0
-
     def stream(self, kernel: str) -> _streams.Stream:
         def run(into: np.ndarray, *inputs: np.ndarray) -> np.ndarray:
-            cached = self.held_bytes <= self.cache_bytes
+            cached = self.arrays.held_bytes <= self.cache_bytes
             rate = self.cached_bytes_per_s if cached else self.bytes_per_s
             moved = 4 * sum(part.size for part in (into, *inputs))
             self.clock.now_s += self.launch_s

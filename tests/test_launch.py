@@ -208,11 +208,11 @@ def test_a_full_burst_is_handed_over_without_waiting() -> None:
     backend = plugins.load("backends", "mlx")()
     assert backend.available()[0]
     backend.open("cpu", 0, 2, "fp32")
-    wide, value = backend.normal((800, 800), 0), backend.normal((1,), 1)
+    wide, value = backend.arrays.normal((800, 800), 0), backend.arrays.normal((1,), 1)
     shares = []
     for _ in range(5):
         backend.clock.synchronize()
-        backend.dispatch(wide @ wide @ wide)
+        backend.arrays.async_eval(wide @ wide @ wide)
         start = time.perf_counter()
         for _ in range(backend.queue_depth):
             backend.add_one(value)

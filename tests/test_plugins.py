@@ -114,19 +114,19 @@ def test_a_backend_computes_in_the_precision_asked_for(name: str) -> None:
 def test_a_backend_makes_arrays_and_launches(name: str) -> None:
     """The same numbers for a seed; an operator that really computes; copies and gradients apart."""
     backend = opened(name)
-    a, again, other = (backend.normal((50, 50), seed) for seed in (3, 3, 4))
+    a, again, other = (backend.arrays.normal((50, 50), seed) for seed in (3, 3, 4))
     before = numpy_of(a).copy()
     assert np.array_equal(before, numpy_of(again)) and not np.array_equal(before, numpy_of(other))
     assert float(before.std()) == pytest.approx(1, abs=0.1)
-    added = backend.add_one(backend.copied(a))  # in place, as the framework may
+    added = backend.add_one(backend.arrays.copy(a))  # in place, as the framework may
     backend.clock.synchronize()
     assert numpy_of(added) == pytest.approx(before + 1)
-    copy = backend.copied(a)
+    copy = backend.arrays.copy(a)
     copy += 1
     for forward in (True, False):
-        made = backend.vjp(a, again, other, forward)()
+        made = backend.arrays.vjp(a, again, other, forward)()
         backend.clock.synchronize()
-        for value in (*made, backend.matmul(a, again)):
+        for value in (*made, backend.arrays.matmul(a, again)):
             assert not getattr(value, "requires_grad", False)
     assert np.array_equal(numpy_of(a), before)
     kernel, note = backend.empty_kernel()
@@ -143,7 +143,7 @@ def test_memory_is_counted_or_said_to_be_unknown(name: str) -> None:
         return
     backend.memory.reset_peak()
     size = 4 * 1000 * 1000
-    kept = backend.normal((1000, 1000), 0)
+    kept = backend.arrays.normal((1000, 1000), 0)
     held = backend.memory.allocated_bytes()
     assert held - before == pytest.approx(size, rel=0.05)
     assert backend.memory.peak_bytes() >= held

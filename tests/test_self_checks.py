@@ -137,10 +137,10 @@ def test_cells_of_a_run_share_what_was_checked_and_did_not_fail(tmp_path: Path) 
 
 # -- planted faults ----------------------------------------------------------------------------
 
-MLX = "from siliconprof.backends.mlx import MlxClock, Plugin\n"
+MLX = "from siliconprof.backends.mlx import MlxArrays, MlxClock\n"
 NO_WAIT = MLX + "MlxClock.synchronize = lambda self: None\n"
-NOBODY_EVALUATES = NO_WAIT + "Plugin.evaluate = lambda self, value: None\n"
-NOBODY_WAITS = NO_WAIT + "Plugin.evaluate = lambda self, value: self.mx.async_eval(value)\n"
+NOBODY_EVALUATES = NO_WAIT + "MlxArrays.eval = lambda self, value: None\n"
+NOBODY_WAITS = NO_WAIT + "MlxArrays.eval = lambda self, value: self.mx.async_eval(value)\n"
 
 
 @pytest.mark.alone
@@ -158,7 +158,7 @@ def test_a_synchronisation_left_out_is_caught(fault: str, tmp_path: Path) -> Non
 
 NO_WAIT_AT_MARKS = MLX + (
     "import time\n"
-    "Plugin.evaluate = lambda self, value: self.mx.async_eval(value)\n"
+    "MlxArrays.eval = lambda self, value: self.mx.async_eval(value)\n"
     "MlxClock.mark = lambda self: time.perf_counter()\n"
 )
 FAST_MARKS = MLX + "MlxClock.seconds_between = lambda self, a, b: 1.2 * (b - a)\n"
@@ -197,14 +197,14 @@ def test_another_precision_than_the_one_claimed_is_caught(tmp_path: Path) -> Non
     """A product in bf16 under the name fp32: wrong where its operator is checked, else no fp32."""
     narrow = "    a, b = a.astype(self.mx.bfloat16), b.astype(self.mx.bfloat16)\n"
     lines = (
-        "right = Plugin.matmul\n"
+        "right = MlxArrays.matmul\n"
         "def matmul(self, a, b):\n"
         "    wide = right(self, a, b)\n"
         "{condition}"
         f"{narrow}"
-        "    self._clock.pending = (a @ b).astype(self.dtype)\n"
-        "    return self._clock.pending\n"
-        "Plugin.matmul = matmul\n"
+        "    self.clock.pending = (a @ b).astype(self.dtype)\n"
+        "    return self.clock.pending\n"
+        "MlxArrays.matmul = matmul\n"
     )
     made = measure(tmp_path / "all", product("mlx"), MLX + lines.format(condition=""))
     assert made["status"] == "failed"
@@ -223,13 +223,13 @@ WIDE = {
 def matmul(self, a, b):
     with self.mx.stream(self.mx.cpu):
         product = a.astype(self.mx.float64) @ b.astype(self.mx.float64)
-        self._clock.pending = product.astype(self.dtype)
-    return self._clock.pending
-Plugin.matmul = matmul
+        self.clock.pending = product.astype(self.dtype)
+    return self.clock.pending
+MlxArrays.matmul = matmul
 """,
     "torch-cpu": """
-from siliconprof.backends._torch import TorchBackend
-TorchBackend.matmul = lambda self, a, b: (a.double() @ b.double()).to(a.dtype)
+from siliconprof.backends._torch import TorchArrays
+TorchArrays.matmul = lambda self, a, b: (a.double() @ b.double()).to(a.dtype)
 """,
 }
 
@@ -329,12 +329,12 @@ def test_a_planted_drift_is_measured_again_and_flagged(tmp_path: Path) -> None:
     """Every call takes a little longer than the one before it; both attempts are in the record."""
     fault = MLX + (
         "import itertools, time\n"
-        "right, calls = Plugin.evaluate, itertools.count()\n"
+        "right, calls = MlxArrays.eval, itertools.count()\n"
         "def evaluate(self, value):\n"
         "    if value.ndim == 3:\n"  # the operation, and not the checks before it
         "        time.sleep(0.002 + 0.0002 * next(calls))\n"
         "    right(self, value)\n"
-        "Plugin.evaluate = evaluate\n"
+        "MlxArrays.eval = evaluate\n"
     )
     made = measure(tmp_path, product("mlx", timing=REPEATS), fault)
     (point,) = made["points"]

@@ -91,7 +91,7 @@ def queue(name: str, torch: Any) -> None:
     backend = opened(name, "fp32")
     kernel, note = backend.empty_kernel()
     say(kernel is not None, "empty kernel", note)
-    one, times = backend.normal((1,), 0), []
+    one, times = backend.arrays.normal((1,), 0), []
     backend.add_one(one)  # the first loads its code, and waits for that
     backend.clock.synchronize()
     torch.cuda._sleep(200_000_000)
@@ -217,8 +217,8 @@ def independent(name: str, torch: Any) -> None:
     backend = opened(name, "bf16")
     gpu = sources.gpu(backend.gpu_address())
     side, count = (256, 2**20) if SMALL else (8192, 2**31)
-    a, b = backend.normal((side, side), 0), backend.normal((side, side), 1)
-    product = partial(backend.matmul, a, b)
+    a, b = backend.arrays.normal((side, side), 0), backend.arrays.normal((side, side), 1)
+    product = partial(backend.arrays.matmul, a, b)
     against(f"product of side {side}", product, 2 * side**3, "TFLOP/s")
     time.sleep(2)
     for _ in range(3):
@@ -294,7 +294,7 @@ def sensors(name: str, torch: Any) -> None:
     say(not unanswered, "unanswered", str(unanswered))
     meter: Any = gpu.energy()
     side = 256 if SMALL else 4096
-    a = backend.normal((side, side), 0)
+    a = backend.arrays.normal((side, side), 0)
     smi = "nvidia-smi --query-gpu=power.draw.instant --format=csv,noheader,nounits -lms 50"
     for state in ("idle", "busy"):
         backend.clock.synchronize()
@@ -309,7 +309,7 @@ def sensors(name: str, torch: Any) -> None:
                     values.append((now, value))
             if state == "busy":
                 for _ in range(5):
-                    backend.matmul(a, a)
+                    backend.arrays.matmul(a, a)
                 backend.clock.synchronize()
             else:
                 time.sleep(0.002)
@@ -358,9 +358,9 @@ def precision(name: str, torch: Any) -> None:
         ok = all(low <= error < high for error in errors)
         sized = []
         for side in (64,) if SMALL else (64, 1024, 4096):
-            a, b = backend.normal((side, side), 1), backend.normal((side, side), 2)
-            rows = backend.matmul(a, b)[:64]
-            sized.append(backend.relative_error(rows, lambda x, y: x @ y, a[:64], b))
+            a, b = backend.arrays.normal((side, side), 1), backend.arrays.normal((side, side), 2)
+            rows = backend.arrays.matmul(a, b)[:64]
+            sized.append(backend.arrays.relative_error(rows, lambda x, y: x @ y, a[:64], b))
         room = high / max(errors)
         first, others = (", ".join(f"{e:.2e}" for e in some) for some in (errors, sized))
         text = f"errors {first}, {room:.2f} below the band's end; other sizes: {others}"
@@ -379,13 +379,13 @@ def clocks(name: str, torch: Any) -> None:
     """Marks against the host's clock, and the cost of a mark."""
     backend = opened(name, "fp32")
     side = 256 if SMALL else 2048
-    a = backend.normal((side, side), 0)
+    a = backend.arrays.normal((side, side), 0)
     for _ in range(5):
-        backend.matmul(a, a)
+        backend.arrays.matmul(a, a)
     backend.clock.synchronize()
     start, began = backend.clock.mark(), time.perf_counter()
     for _ in range(50):
-        backend.matmul(a, a)
+        backend.arrays.matmul(a, a)
     end = backend.clock.mark()
     handed = time.perf_counter() - began
     backend.clock.synchronize()

@@ -45,17 +45,19 @@ def opened(precision: str = "fp32") -> Any:
 def test_simulated_card_is_waited_for() -> None:
     """A call lasts as long as the card works; marks agree with the clock, in seconds."""
     backend = opened()
-    a, b = backend.normal((512, 512), 0), backend.normal((512, 512), 1)
-    backend.matmul(a, b)  # its workspace
+    a, b = backend.arrays.normal((512, 512), 0), backend.arrays.normal((512, 512), 1)
+    backend.arrays.matmul(a, b)  # its workspace
     needs = 2 * 512**3 / H200.flop_rates["fp32"]
-    assert call_s(lambda: backend.matmul(a, b), backend.clock) == pytest.approx(needs, rel=0.2)
+    assert call_s(lambda: backend.arrays.matmul(a, b), backend.clock) == pytest.approx(
+        needs, rel=0.2
+    )
     began = time.perf_counter()
-    backend.matmul(a, b)
+    backend.arrays.matmul(a, b)
     assert time.perf_counter() - began < needs / 2  # handing over is no waiting
     backend.clock.synchronize()
     begin = backend.clock.mark()
     began = time.perf_counter()
-    backend.matmul(a, b)
+    backend.arrays.matmul(a, b)
     end = backend.clock.mark()
     with pytest.raises(RuntimeError, match="not ready"):
         backend.clock.seconds_between(begin, end)
@@ -74,9 +76,9 @@ def test_simulated_card_has_no_autotuning_in_the_peak_of_a_compiled_step() -> No
     before, steps_bytes = torch.cuda.memory_reserved(), []
     while kind := schedule.next_kind():
         schedule.begin(kind)
-        kept = backend.normal((MIB,), 0)
+        kept = backend.arrays.normal((MIB,), 0)
         if not graphs[0]:
-            backend.normal((8 * MIB,), 0)
+            backend.arrays.normal((8 * MIB,), 0)
             graphs[0] = 1
         steps_bytes.append(backend.memory.peak_bytes() - backend.memory.allocated_bytes())
         del kept
@@ -122,8 +124,8 @@ def test_simulated_card_moves_what_was_sent(direction: str, pinned: bool) -> Non
 def test_simulated_card_gets_a_batch_without_a_wait() -> None:
     """A step that nobody times waits neither for the card nor for its data."""
     backend, line = opened(), gpu().line
-    a = backend.normal((512, 512), 0)
-    backend.matmul(a, a)
+    a = backend.arrays.normal((512, 512), 0)
+    backend.arrays.matmul(a, a)
     moved = backend.on_device({"images": np.ones((64, 28, 28), np.float32)})
     assert line.end > line.now()  # the product is still under way
     backend.clock.synchronize()

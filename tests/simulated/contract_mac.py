@@ -42,10 +42,12 @@ CONTRACT = (
 
 def product_s(backend: Any) -> float:
     """The fastest of some products, as the package times them."""
-    a, b = backend.normal((512, 512), 0), backend.normal((512, 512), 1)
+    a, b = backend.arrays.normal((512, 512), 0), backend.arrays.normal((512, 512), 1)
     plan = timing.Plan(warmup_iterations=2, warmup_budget_s=0, iterations=5, budget_s=0)
     return min(
-        timing.repeat(lambda: backend.matmul(a, b), backend.clock, plan, lambda *_: None).times_s
+        timing.repeat(
+            lambda: backend.arrays.matmul(a, b), backend.clock, plan, lambda *_: None
+        ).times_s
     )
 
 
@@ -73,7 +75,7 @@ def what_only_a_gpu_has(name: str) -> None:
         assert means and transfer.arrived(transfer.launch())
     kernel, _ = backend.empty_kernel()
     kernel()
-    kept = backend.normal((1000, 1000), 0)
+    kept = backend.arrays.normal((1000, 1000), 0)
     held = backend.memory.counters()
     del kept
     backend.memory.empty_cache()

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from siliconprof.backends import _isolated, _streams, _torch_isolated, _torch_operators
 from siliconprof.backends._step import Operator, Stepper
 from siliconprof.backends._torch_stepper import ADAMW, TorchStepper
-from siliconprof.backends.base import SAMPLED_VALUES, Backend, Clock
+from siliconprof.backends.base import SAMPLED_VALUES, Arrays, Backend, Clock
 from siliconprof.store.cell import PRECISIONS
 
 SDP_KERNELS = {
@@ -50,6 +50,57 @@ class TorchClock(TorchPart, Clock):
             "number_per_run": measurement.number_per_run,
             "times_s": [float(seconds) for seconds in measurement.times],
         }
+
+
+class TorchArrays(TorchPart, Arrays):
+    """Tensors."""
+
+    def __init__(self, torch: Any, device: Any, dtype: Any, autocast: Callable[[], Any]) -> None:
+        super().__init__(torch, device)
+        self.dtype, self.autocast = dtype, autocast
+
+    def normal(self, shape: Sequence[int], seed: int) -> Any:
+        """Drawn on the CPU, so that it is the same on every device."""
+        generator = self.torch.Generator().manual_seed(seed)
+        drawn = self.torch.randn(*shape, generator=generator)
+        return drawn.to(device=self.device, dtype=self.dtype)
+
+    def matmul(self, a: Any, b: Any) -> Any:
+        with self.autocast():
+            return self.torch.matmul(a, b)
+
+    def vjp(self, a: Any, b: Any, cotangent: Any, forward: bool) -> Callable[[], Any]:
+        """Without `forward`, every launch walks one retained graph backwards."""
+        torch = self.torch
+        a, b = a.detach().requires_grad_(), b.detach().requires_grad_()  # the same memory
+        if not forward:
+            product = torch.matmul(a, b)
+            return lambda: torch.autograd.grad(product, (a, b), cotangent, retain_graph=True)
+
+        def launch() -> Any:
+            product = torch.matmul(a, b)
+            return product.detach(), *torch.autograd.grad(product, (a, b), cotangent)
+
+        return launch
+
+    def copy(self, value: Any) -> Any:
+        return value.clone()
+
+    def relative_error(self, result: Any, reference: Callable[..., Any], *inputs: Any) -> float:
+        wide = reference(*(value.cpu().double() for value in inputs))
+        error = result.cpu() - wide
+        scale = float(wide.square().mean().sqrt()) or 1.0
+        return float(error.square().mean().sqrt()) / scale
+
+    def from_host(self, values: list[Any]) -> Any:
+        return self.torch.tensor(values, dtype=self.dtype).to(self.device)
+
+    def sampled(self, array: Any) -> Any:
+        flat = array.detach().reshape(-1)
+        return flat[:: -(-flat.numel() // SAMPLED_VALUES) or 1].float().cpu().numpy().copy()
+
+    def repeated_normal(self, count: int) -> Any:
+        return self.normal_block.repeat(-(-count // _streams.DRAWN))[:count]
 
 
 class TorchBackend(Backend):
@@ -93,6 +144,7 @@ class TorchBackend(Backend):
         self.dtype = {"fp16": torch.float16, "bf16": torch.bfloat16}.get(precision, torch.float32)
         self.autocast_dtype = {"amp-fp16": torch.float16, "amp-bf16": torch.bfloat16}.get(precision)
         self.clock = TorchClock(torch, self.device)
+        self.arrays = TorchArrays(torch, self.device, self.dtype, self.autocast)
 
     def autocast(self) -> Any:
         """The context of the forward pass: autocast for AMP, else nothing."""
@@ -112,49 +164,6 @@ class TorchBackend(Backend):
             "cudnn_allow_tf32": torch.backends.cudnn.allow_tf32,
             "autocast_dtype": str(self.autocast_dtype) if self.autocast_dtype else None,
         }
-
-    def normal(self, shape: Sequence[int], seed: int) -> Any:
-        """Drawn on the CPU, so that it is the same on every device."""
-        generator = self.torch.Generator().manual_seed(seed)
-        drawn = self.torch.randn(*shape, generator=generator)
-        return drawn.to(device=self.device, dtype=self.dtype)
-
-    def matmul(self, a: Any, b: Any) -> Any:
-        with self.autocast():
-            return self.torch.matmul(a, b)
-
-    def vjp(self, a: Any, b: Any, cotangent: Any, forward: bool) -> Callable[[], Any]:
-        """Without `forward`, every launch walks one retained graph backwards."""
-        torch = self.torch
-        a, b = a.detach().requires_grad_(), b.detach().requires_grad_()  # the same memory
-        if not forward:
-            product = torch.matmul(a, b)
-            return lambda: torch.autograd.grad(product, (a, b), cotangent, retain_graph=True)
-
-        def launch() -> Any:
-            product = torch.matmul(a, b)
-            return product.detach(), *torch.autograd.grad(product, (a, b), cotangent)
-
-        return launch
-
-    def copied(self, value: Any) -> Any:
-        return value.clone()
-
-    def relative_error(self, result: Any, reference: Callable[..., Any], *inputs: Any) -> float:
-        wide = reference(*(value.cpu().double() for value in inputs))
-        error = result.cpu() - wide
-        scale = float(wide.square().mean().sqrt()) or 1.0
-        return float(error.square().mean().sqrt()) / scale
-
-    def from_host(self, values: list[Any]) -> Any:
-        return self.torch.tensor(values, dtype=self.dtype).to(self.device)
-
-    def sampled(self, array: Any) -> Any:
-        flat = array.detach().reshape(-1)
-        return flat[:: -(-flat.numel() // SAMPLED_VALUES) or 1].float().cpu().numpy().copy()
-
-    def repeated_normal(self, count: int) -> Any:
-        return self.normal_block.repeat(-(-count // _streams.DRAWN))[:count]
 
     def stream(self, kernel: str) -> _streams.Stream:
         return _streams.torch_stream(self.torch, kernel)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 from siliconprof.backends._step import Operator, Stepper
 from siliconprof.backends._streams import DRAWN, Stream, Transfer
@@ -113,11 +113,60 @@ class Memory:
         return self.peak_bytes(), self.peak_means
 
 
+class Arrays(Protocol):
+    """Arrays of the cell's dtype on the device, for workloads that time kernels."""
+
+    def normal(self, shape: Sequence[int], seed: int) -> Any:
+        """Normally distributed array of the cell's dtype on the device; the same for a seed."""
+
+    def matmul(self, a: Any, b: Any) -> Any:
+        """Product of (…, m, k) and (…, k, n), handed to the device."""
+
+    def vjp(self, a: Any, b: Any, cotangent: Any, forward: bool) -> Callable[[], Any]:
+        """A launcher of the gradients of `a @ b` by both, for a cotangent of the product.
+
+        It returns (product, gradient by a, gradient by b), or without `forward` the gradients
+        alone; then no launch computes the product.
+
+        Args:
+            a, b, cotangent: (…, m, k), (…, k, n) and (…, m, n).
+        """
+
+    def copy(self, value: Any) -> Any:
+        """The same values in memory of their own."""
+
+    def eval(self, value: Any) -> None:
+        """Have a lazy framework compute a value; nothing to do in an eager one."""
+        return
+
+    def async_eval(self, value: Any) -> None:
+        """Have a lazy framework start on a value without waiting; nothing to do in an eager one."""
+        return
+
+    def relative_error(self, result: Any, reference: Callable[..., Any], *inputs: Any) -> float:
+        """Root mean square error of a result against `reference(*inputs)` in float64, over its own."""
+
+    def from_host(self, values: list[Any]) -> Any:
+        """Array of the cell's dtype from (nested) lists, on the device: no kernel runs for it."""
+
+    @cached_property
+    def normal_block(self) -> Any:
+        """Normal values to fill long arrays with, drawn once."""
+        return self.normal((DRAWN,), 0)
+
+    def sampled(self, array: Any) -> Any:
+        """Up to `SAMPLED_VALUES` values of an array, evenly spread, as a numpy array of float32."""
+
+    def repeated_normal(self, count: int) -> Any:
+        """New flat array of `count` normal values: `normal_block`, repeated."""
+
+
 class Backend:
     """A software path to a device, whose parts are those of a device that does without until `open`."""
 
     clock: Clock = Clock()
     memory: Memory = Memory()
+    arrays: Arrays  # of an open backend
 
     name: ClassVar[str]
     framework: ClassVar[str]  # torch or mlx: which of a workload's implementations it runs
@@ -292,58 +341,6 @@ class Backend:
         """(vendor, NVML's UUID or "") of the GPU in use, for `hosts.sensors`; None on a CPU."""
         return None
 
-    # -- arrays, for workloads that time kernels -------------------------------------------
-
-    def normal(self, shape: Sequence[int], seed: int) -> Any:
-        """Normally distributed array of the cell's dtype on the device; the same for a seed."""
-        raise NotImplementedError
-
-    def matmul(self, a: Any, b: Any) -> Any:
-        """Product of (…, m, k) and (…, k, n), handed to the device."""
-        raise NotImplementedError
-
-    def vjp(self, a: Any, b: Any, cotangent: Any, forward: bool) -> Callable[[], Any]:
-        """A launcher of the gradients of `a @ b` by both, for a cotangent of the product.
-
-        It returns (product, gradient by a, gradient by b), or without `forward` the gradients
-        alone; then no launch computes the product.
-
-        Args:
-            a, b, cotangent: (…, m, k), (…, k, n) and (…, m, n).
-        """
-        raise NotImplementedError
-
-    def copied(self, value: Any) -> Any:
-        """The same values in memory of their own."""
-        raise NotImplementedError
-
-    def evaluate(self, value: Any) -> None:
-        """Have a lazy framework compute a value; nothing to do in an eager one."""
-
-    def dispatch(self, value: Any) -> None:
-        """Have a lazy framework start on a value without waiting; nothing to do in an eager one."""
-
-    def relative_error(self, result: Any, reference: Callable[..., Any], *inputs: Any) -> float:
-        """Root mean square error of a result against `reference(*inputs)` in float64, over its own."""
-        raise NotImplementedError
-
-    def from_host(self, values: list[Any]) -> Any:
-        """Array of the cell's dtype from (nested) lists, on the device: no kernel runs for it."""
-        raise NotImplementedError
-
-    @cached_property
-    def normal_block(self) -> Any:
-        """Normal values to fill long arrays with, drawn once."""
-        return self.normal((DRAWN,), 0)
-
-    def sampled(self, array: Any) -> Any:
-        """Up to `SAMPLED_VALUES` values of an array, evenly spread, as a numpy array of float32."""
-        raise NotImplementedError
-
-    def repeated_normal(self, count: int) -> Any:
-        """New flat array of `count` normal values: `normal_block`, repeated."""
-        raise NotImplementedError
-
     def stream(self, kernel: str) -> Stream:
         """This backend's `copy`, `triad` (two arrays in, one out) or `reduction` (sums)."""
         raise NotImplementedError
@@ -380,10 +377,10 @@ class Backend:
 
     def prove_precision(self, seed: int = 0) -> dict[str, Any]:
         """Find the effective dtype of a product numerically: its error against float64."""
-        a = self.normal((256, 256), seed)
-        b = self.normal((256, 256), seed + 1)
-        product = self.matmul(a, b)
-        self.evaluate(product)
-        error = self.relative_error(product, operator.matmul, a, b)
+        a = self.arrays.normal((256, 256), seed)
+        b = self.arrays.normal((256, 256), seed + 1)
+        product = self.arrays.matmul(a, b)
+        self.arrays.eval(product)
+        error = self.arrays.relative_error(product, operator.matmul, a, b)
         effective = next((name for name, low, high in ERROR_BANDS if low <= error < high), None)
         return {"product_error": error, "effective_product": effective}

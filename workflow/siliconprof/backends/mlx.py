@@ -17,7 +17,7 @@ from siliconprof.backends import _cuda_driver, _isolated, _metal, _mlx_isolated,
 from siliconprof.backends._mlx_stepper import MlxStepper
 from siliconprof.backends._step import Operator, Stepper
 from siliconprof.backends._streams import DRAWN, Stream, Transfer, mlx_stream, mlx_transfer
-from siliconprof.backends.base import SAMPLED_VALUES, Backend, Clock, Memory, Unsupported
+from siliconprof.backends.base import SAMPLED_VALUES, Arrays, Backend, Clock, Memory, Unsupported
 from siliconprof.hosts import blas
 from siliconprof.memory.footprint import MemoryProfile
 from siliconprof.store.cell import PRECISIONS
@@ -99,6 +99,73 @@ class MlxMemory(Memory):
     def recommended_bytes(self) -> int | None:
         """CUDA's has no recommendation."""
         return self.gpu.get("max_recommended_working_set_size") or self.gpu.get("total_memory")
+
+
+class MlxArrays(Arrays):
+    """MLX's, of which products are computed when the clock waits, if not before."""
+
+    def __init__(self, mx: Any, clock: MlxClock, dtype: Any, compute_dtype: Any) -> None:
+        self.mx, self.clock = mx, clock
+        self.dtype, self.compute_dtype = dtype, compute_dtype
+
+    def normal(self, shape: Sequence[int], seed: int) -> Any:
+        drawn = self.mx.random.normal(tuple(shape), key=self.mx.random.key(seed))
+        value = drawn.astype(self.dtype)
+        self.mx.eval(value)
+        return value
+
+    def matmul(self, a: Any, b: Any) -> Any:
+        """The product is pending, so that `synchronize` computes it."""
+        if self.compute_dtype != self.dtype:
+            a, b = a.astype(self.compute_dtype), b.astype(self.compute_dtype)
+        self.clock.pending = a @ b
+        return self.clock.pending
+
+    def vjp(self, a: Any, b: Any, cotangent: Any, forward: bool) -> Callable[[], Any]:
+        """Evaluating the gradients alone leaves the product uncomputed: `mx.vjp` is lazy."""
+        mx = self.mx
+
+        def launch() -> Any:
+            products, gradients = mx.vjp(mx.matmul, [a, b], [cotangent])
+            self.clock.pending = products + gradients if forward else gradients
+            return self.clock.pending
+
+        return launch
+
+    def copy(self, value: Any) -> Any:
+        """An array of an array would share its memory."""
+        copy = value + 0
+        self.mx.eval(copy)
+        return copy
+
+    def eval(self, value: Any) -> None:
+        self.mx.eval(value)
+
+    def async_eval(self, value: Any) -> None:
+        self.mx.async_eval(value)
+
+    def relative_error(self, result: Any, reference: Callable[..., Any], *inputs: Any) -> float:
+        """Float64 exists on MLX's CPU only."""
+        mx = self.mx
+        with mx.stream(mx.cpu):
+            wide = reference(*(value.astype(mx.float64) for value in inputs))
+            error = mx.sqrt(mx.mean(mx.square(result.astype(mx.float64) - wide)))
+            scale = mx.sqrt(mx.mean(mx.square(wide))).item() or 1.0
+            return error.item() / scale
+
+    def from_host(self, values: list[Any]) -> Any:
+        return self.mx.array(values, dtype=self.dtype)
+
+    def sampled(self, array: Any) -> Any:
+        import numpy as np
+
+        flat = array.reshape(-1)
+        return np.array(flat[:: -(-flat.size // SAMPLED_VALUES) or 1].astype(self.mx.float32))
+
+    def repeated_normal(self, count: int) -> Any:
+        value = self.mx.tile(self.normal_block, -(-count // DRAWN))[:count]
+        self.mx.eval(value)
+        return value
 
 
 class Plugin(Backend):
@@ -223,7 +290,8 @@ class Plugin(Backend):
         mx.set_default_device(self.device)
         self.dtype = {"fp16": mx.float16, "bf16": mx.bfloat16}.get(precision, mx.float32)
         self.compute_dtype = mx.bfloat16 if precision == "amp-bf16" else self.dtype
-        self.clock = self._clock = MlxClock(mx)
+        self.clock = clock = MlxClock(mx)
+        self.arrays = MlxArrays(mx, clock, self.dtype, self.compute_dtype)
         # MLX's information on the GPU in use; empty on a CPU
         self.gpu = {} if self.device.type == mx.cpu else dict(mx.device_info(self.device))
         self.memory: MlxMemory = MlxMemory(mx, self.gpu)
@@ -289,65 +357,6 @@ class Plugin(Backend):
         if self.mx.metal.is_available():
             return "apple", ""
         return "nvidia", str(self.gpu.get("uuid", "unknown to MLX"))
-
-    def normal(self, shape: Sequence[int], seed: int) -> Any:
-        drawn = self.mx.random.normal(tuple(shape), key=self.mx.random.key(seed))
-        value = drawn.astype(self.dtype)
-        self.mx.eval(value)
-        return value
-
-    def matmul(self, a: Any, b: Any) -> Any:
-        """The product is kept, so that `synchronize` computes it."""
-        if self.compute_dtype != self.dtype:
-            a, b = a.astype(self.compute_dtype), b.astype(self.compute_dtype)
-        self._clock.pending = a @ b
-        return self._clock.pending
-
-    def vjp(self, a: Any, b: Any, cotangent: Any, forward: bool) -> Callable[[], Any]:
-        """Evaluating the gradients alone leaves the product uncomputed: `mx.vjp` is lazy."""
-        mx = self.mx
-
-        def launch() -> Any:
-            products, gradients = mx.vjp(mx.matmul, [a, b], [cotangent])
-            self._clock.pending = products + gradients if forward else gradients
-            return self._clock.pending
-
-        return launch
-
-    def copied(self, value: Any) -> Any:
-        """An array of an array would share its memory."""
-        copy = value + 0
-        self.mx.eval(copy)
-        return copy
-
-    def evaluate(self, value: Any) -> None:
-        self.mx.eval(value)
-
-    def dispatch(self, value: Any) -> None:
-        self.mx.async_eval(value)
-
-    def relative_error(self, result: Any, reference: Callable[..., Any], *inputs: Any) -> float:
-        """Float64 exists on MLX's CPU only."""
-        mx = self.mx
-        with mx.stream(mx.cpu):
-            wide = reference(*(value.astype(mx.float64) for value in inputs))
-            error = mx.sqrt(mx.mean(mx.square(result.astype(mx.float64) - wide)))
-            scale = mx.sqrt(mx.mean(mx.square(wide))).item() or 1.0
-            return error.item() / scale
-
-    def from_host(self, values: list[Any]) -> Any:
-        return self.mx.array(values, dtype=self.dtype)
-
-    def sampled(self, array: Any) -> Any:
-        import numpy as np
-
-        flat = array.reshape(-1)
-        return np.array(flat[:: -(-flat.size // SAMPLED_VALUES) or 1].astype(self.mx.float32))
-
-    def repeated_normal(self, count: int) -> Any:
-        value = self.mx.tile(self.normal_block, -(-count // DRAWN))[:count]
-        self.mx.eval(value)
-        return value
 
     def stream(self, kernel: str) -> Stream:
         return mlx_stream(self.mx, self.dtype, kernel)

@@ -164,6 +164,6 @@ class Plugin(TorchBackend):
             library = self.torch.mps.compile_shader(EMPTY_KERNEL_SOURCE)
         except Exception as error:
             return None, f"torch could not compile an empty Metal kernel: {error}"
-        one = self.from_host([0.0])
+        one = self.arrays.from_host([0.0])
         kernel = library.siliconprof_empty  # looked up once, not in every launch
         return (lambda: kernel(one)), "Metal, compiled by torch.mps.compile_shader"

@@ -66,7 +66,7 @@ def launch_cold(backend: Any, cell: Cell) -> None:
     def opened() -> tuple[Any, Any]:
         backend.open(cell.device_kind, cell.device_index, cell.threads, cell.precision)
         ones = [1.0] * OTHER_SIZE
-        operand, value = backend.from_host([ones] * OTHER_SIZE), backend.from_host([0.5])
+        operand, value = map(backend.arrays.from_host, ([ones] * OTHER_SIZE, [0.5]))
         backend.clock.synchronize()
         return operand, value
 
@@ -75,7 +75,10 @@ def launch_cold(backend: Any, cell: Cell) -> None:
         backend.clock.synchronize()
 
     operand, value = timed(CONTEXT_S, "open the device", opened)
-    other, operator = (lambda: backend.matmul(operand, operand)), (lambda: backend.add_one(value))
+    other, operator = (
+        (lambda: backend.arrays.matmul(operand, operand)),
+        (lambda: backend.add_one(value)),
+    )
     timed(OTHER_KERNEL_S, "run another kernel", lambda: run(other))
     timed(DISPATCH_COLD_S, "launch the operator", lambda: run(operator))
     doing = "compile and load an empty kernel"

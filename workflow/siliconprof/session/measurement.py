@@ -115,11 +115,12 @@ def opened_session(
 
 def warm_up(backend: Backend) -> None:
     """Have a GPU at its clock, and the host at the pace of launching, as they are in the midst of work."""
-    a = backend.normal((WARM_UP_SIDE, WARM_UP_SIDE), 0)
+    arrays = backend.arrays
+    a = arrays.normal((WARM_UP_SIDE, WARM_UP_SIDE), 0)
     until = time.perf_counter() + GPU_WARM_UP_S
     while time.perf_counter() < until:
         for _ in range(WARM_UP_IN_ROW):
-            backend.dispatch(backend.matmul(a, a))
+            arrays.async_eval(arrays.matmul(a, a))
         backend.clock.synchronize()
     del a
     backend.memory.empty_cache()

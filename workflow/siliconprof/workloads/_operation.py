@@ -15,7 +15,7 @@ from functools import partial
 from importlib import import_module
 from typing import Any, ClassVar
 
-from siliconprof.backends.base import Backend, Unsupported
+from siliconprof.backends.base import Arrays, Unsupported
 from siliconprof.declarations import Parameter, Quantity, integer, number, several
 from siliconprof.session.cell_run import CellRun
 from siliconprof.workloads.base import LATER_MODULES, KernelWorkload
@@ -95,13 +95,13 @@ class OperationWorkload(KernelWorkload):
         backend = cell_run.backend
         observed = called(cell_run, launch)
         backend.memory.reset_peak()
-        measured = cell_run.repeat(what, lambda: backend.evaluate(launch()))
+        measured = cell_run.repeat(what, lambda: backend.arrays.eval(launch()))
         point = {"params": dict(params)} | measured | dict(work)
         point |= {"observed": observed, "memory": cell_run.memory()}
         if "burst" not in self.parameters:
             return point
         fastest_s = min(measured["times"]["step_s"])
-        return together(point, self.burst(cell_run, dispatched(backend, launch), fastest_s))
+        return together(point, self.burst(cell_run, dispatched(backend.arrays, launch), fastest_s))
 
     def burst(
         self, cell_run: CellRun, launch: Callable[[], Any], fastest_s: float
@@ -171,27 +171,27 @@ def checked(error: float, precision: str, what: str) -> float:
     return error
 
 
-def dispatched(backend: Backend, launch: Callable[[], Any]) -> Callable[[], Any]:
+def dispatched(arrays: Arrays, launch: Callable[[], Any]) -> Callable[[], Any]:
     """A launcher that has a lazy framework start too; it returns the result without waiting."""
 
     def start() -> Any:
         result = launch()
-        backend.dispatch(result)
+        arrays.async_eval(result)
         return result
 
     return start
 
 
-def product_error(backend: Backend, result: Any, left: Any, right: Any, first: bool) -> float:
+def product_error(arrays: Arrays, result: Any, left: Any, right: Any, first: bool) -> float:
     """Relative error against float64 of a result's first or last corner, where edges are."""
     one = slice(None, 1) if first else slice(-1, None)
     rows, columns = (
         slice(None, most) if first else slice(-most, None)
         for most in (CHECKED_ROWS, CHECKED_COLUMNS)
     )
-    backend.evaluate(result)
+    arrays.eval(result)
     corner = result[one, rows, columns]
-    return backend.relative_error(corner, operator.matmul, left[one, rows], right[one, :, columns])
+    return arrays.relative_error(corner, operator.matmul, left[one, rows], right[one, :, columns])
 
 
 def rotating(launches: Sequence[Callable[[], Any]]) -> Callable[[], Any]:

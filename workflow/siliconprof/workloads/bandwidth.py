@@ -1,6 +1,6 @@
 """Memory bandwidth as a curve over the working set: copy, triad and reduction.
 
-Arrays exist and have been written before anything is timed. Warm: the same arrays every time. Cold:
+ArraySets exist and have been written before anything is timed. Warm: the same arrays every time. Cold:
 one set of arrays after another, together more than twice the last-level cache; from that cache's
 size on, warm arrays are not cached either. What memory gives is read off calls of 2 ms and more,
 beside which launching and waiting are little. Shorter calls are timed in a row, and what is still
@@ -146,10 +146,10 @@ class Plugin(OperationWorkload):
         cold = "cold" in self.parameters["caches"]
         if cold and round_bytes > most_bytes(cell_run):
             cold = not_measured(cell_run, f"cold arrays of {round_bytes} bytes together are")
-        planned: list[Arrays] = []
+        planned: list[ArraySets] = []
         for name, stream in streams.items():
-            fewest = Arrays(cell_run, name, stream, 0, 0)
-            launch = dispatched(backend, fewest.launches()[0])
+            fewest = ArraySets(cell_run, name, stream, 0, 0)
+            launch = dispatched(backend.arrays, fewest.launches()[0])
             in_row = min(IN_A_ROW, fewest.most_calls(SMALLEST_BYTES))
             launch_s = looked_s(cell_run, launch, in_row)
             wait_s = min(call_s(launch, backend.clock) for _ in range(SIZE_LOOKS))
@@ -159,9 +159,9 @@ class Plugin(OperationWorkload):
                 if size == sizes[-1] and not self.parameters["working_sets_bytes"]:
                     size = grown(cell_run, name, stream, size)
                 if "warm" in self.parameters["caches"]:
-                    planned.append(Arrays(cell_run, name, stream, size, 0))
+                    planned.append(ArraySets(cell_run, name, stream, size, 0))
                 if cold and size < below:
-                    planned.append(Arrays(cell_run, name, stream, size, round_bytes))
+                    planned.append(ArraySets(cell_run, name, stream, size, round_bytes))
         known = {"cache_bytes": cache_bytes, "cache_source": source}
         kept, left_out = [], []
         for arrays in planned:
@@ -196,7 +196,7 @@ class Plugin(OperationWorkload):
                 sizes.add(cache_bytes // 2)
         return sorted(size for size in sizes if size <= limit_bytes)
 
-    def measures_host(self, cell_run: CellRun, arrays: Arrays, cache_bytes: int | None) -> bool:
+    def measures_host(self, cell_run: CellRun, arrays: ArraySets, cache_bytes: int | None) -> bool:
         """Whether a launch-bound point says nothing of its device: not what was asked for, nor what
         the cache does at least, which the largest set that surely fits tells.
         """
@@ -207,11 +207,11 @@ class Plugin(OperationWorkload):
     def ready(self, cell_run: CellRun, launches: Sequence[Callable[[], Any]]) -> Callable[[], Any]:
         """What starts a call on one array after another, all of whose results were written once."""
         if not cell_run.backend.writes_into:  # else the memory that they go to exists already
-            cell_run.backend.evaluate([launch() for launch in launches])
+            cell_run.backend.arrays.eval([launch() for launch in launches])
         cell_run.backend.clock.synchronize()
-        return dispatched(cell_run.backend, rotating(launches))
+        return dispatched(cell_run.backend.arrays, rotating(launches))
 
-    def point(self, cell_run: CellRun, arrays: Arrays, below: int) -> dict[str, Any]:
+    def point(self, cell_run: CellRun, arrays: ArraySets, below: int) -> dict[str, Any]:
         """One point after the first round: checked against float64 on random data, then timed."""
         backend, stream = cell_run.backend, arrays.stream
         launches = arrays.launches()
@@ -235,7 +235,7 @@ class Plugin(OperationWorkload):
         }
         return point | self.bound(cell_run, point)
 
-    def again(self, cell_run: CellRun, arrays: Arrays, point: dict[str, Any]) -> None:
+    def again(self, cell_run: CellRun, arrays: ArraySets, point: dict[str, Any]) -> None:
         """Add the second round to a point, and say where its memory was faulted in for it."""
         launch, calls = self.ready(cell_run, arrays.launches()), point["calls_per_time"]
         faults, _ = read_faults()
@@ -300,8 +300,8 @@ def grown(cell_run: CellRun, name: str, stream: Stream, size: int) -> int:
     """A working set in bytes, doubled until a call lasts `CALL_S` or no more may be allocated."""
     limit_bytes = most_bytes(cell_run)
     while 2 * size <= limit_bytes:
-        (launch,) = Arrays(cell_run, name, stream, size, 0).launches()
-        lasts_s = looked_s(cell_run, dispatched(cell_run.backend, launch), 1)
+        (launch,) = ArraySets(cell_run, name, stream, size, 0).launches()
+        lasts_s = looked_s(cell_run, dispatched(cell_run.backend.arrays, launch), 1)
         if lasts_s >= CALL_S:
             break
         doublings = math.ceil(math.log2(CALL_S / lasts_s)) if lasts_s > 0 else 1
@@ -334,7 +334,7 @@ class Launch:
         return self.result
 
 
-class Arrays:
+class ArraySets:
     """The arrays of one point: one set, or as many sets as exceed the cache.
 
     Args:
@@ -373,7 +373,7 @@ class Arrays:
         backend, stream = self.cell_run.backend, self.stream
         into = self.written if backend.writes_into else 0
         each = into + self.kernel.inputs * self.count
-        long = backend.repeated_normal(self.sets * each)
+        long = backend.arrays.repeated_normal(self.sets * each)
         launches = []
         for start in range(0, self.sets * each, each):
             first = start + into
@@ -382,14 +382,13 @@ class Arrays:
                 for low in range(first, start + each, self.count)
             ]
             launches.append(Launch(stream.run, long[start:first] if into else None, inputs))
-        backend.evaluate([launch.inputs for launch in launches])
+        backend.arrays.eval([launch.inputs for launch in launches])
         return launches
 
     def error(self, launch: Launch) -> float:
         """The relative error of a result against float64, over a sample spread over all of it."""
-        backend = self.cell_run.backend
-        result = launch()
-        backend.evaluate(result)
+        arrays, result = self.cell_run.backend.arrays, launch()
+        arrays.eval(result)
         step = max(1, self.count // CHECKED_VALUES)
         inputs = (value[::step] for value in launch.inputs)
-        return backend.relative_error(result[::step], self.stream.reference, *inputs)
+        return arrays.relative_error(result[::step], self.stream.reference, *inputs)

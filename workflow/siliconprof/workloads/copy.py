@@ -74,7 +74,7 @@ class Plugin(OperationWorkload):
         size = params["transfer_bytes"]
         what = f"the {params['direction']} transfer of {size} bytes"
         arrived = transfer.launch()
-        cell_run.backend.evaluate(arrived)
+        cell_run.backend.arrays.eval(arrived)
         cell_run.backend.clock.synchronize()
         if not transfer.arrived(arrived):
             raise ArithmeticError(f"{what} is wrong: what arrives is not what was sent")

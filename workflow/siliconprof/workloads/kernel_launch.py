@@ -75,9 +75,9 @@ class Plugin(KernelWorkload):
     def measure(self, cell_run: CellRun) -> None:
         backend, seed = cell_run.backend, cell_run.cell.seed
         seconds, failed = self.cold(cell_run)
-        values, same = (backend.normal((CHECKED_VALUES,), seed) for _ in range(2))
-        error = backend.relative_error(backend.add_one(values), lambda x: x + 1, same)
-        value = backend.normal((1,), seed)
+        values, same = (backend.arrays.normal((CHECKED_VALUES,), seed) for _ in range(2))
+        error = backend.arrays.relative_error(backend.add_one(values), lambda x: x + 1, same)
+        value = backend.arrays.normal((1,), seed)
         note = "a + 1 on one element"
         point = self.point(cell_run, DISPATCH, note, lambda: backend.add_one(value))
         point["result_error"] = checked(error, cell_run.cell.precision, "a + 1")
