@@ -89,7 +89,7 @@ def test_scores_that_attention_computes_again_are_no_work() -> None:
         return torch.autograd.grad(out.sum(), inputs)
 
     operators = backend.operators_of(step)
-    assert "attention" in backend.kernels(operators)["attention"]
+    assert "attention" in backend.implementations(operators)["attention"]
     product = 2 * 2 * 3 * 40 * 40 * 16
     assert backend.counted_flops((o.kind, o.flops, 1) for o in operators) == 6 * product
 

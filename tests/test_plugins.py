@@ -118,7 +118,7 @@ def test_a_backend_makes_arrays_and_launches(name: str) -> None:
     before = numpy_of(a).copy()
     assert np.array_equal(before, numpy_of(again)) and not np.array_equal(before, numpy_of(other))
     assert float(before.std()) == pytest.approx(1, abs=0.1)
-    added = backend.add_one(backend.arrays.copy(a))  # in place, as the framework may
+    added = backend.kernels.add_one(backend.arrays.copy(a))  # in place, as the framework may
     backend.clock.synchronize()
     assert numpy_of(added) == pytest.approx(before + 1)
     copy = backend.arrays.copy(a)
@@ -129,7 +129,7 @@ def test_a_backend_makes_arrays_and_launches(name: str) -> None:
         for value in (*made, backend.arrays.matmul(a, again)):
             assert not getattr(value, "requires_grad", False)
     assert np.array_equal(numpy_of(a), before)
-    kernel, note = backend.empty_kernel()
+    kernel, note = backend.kernels.empty()
     assert note and (kernel is None or callable(kernel))
 
 

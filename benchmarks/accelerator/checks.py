@@ -89,15 +89,15 @@ def queue(name: str, torch: Any) -> None:
     if name != "torch-cuda":
         return
     backend = opened(name, "fp32")
-    kernel, note = backend.empty_kernel()
+    kernel, note = backend.kernels.empty()
     say(kernel is not None, "empty kernel", note)
     one, times = backend.arrays.normal((1,), 0), []
-    backend.add_one(one)  # the first loads its code, and waits for that
+    backend.kernels.add_one(one)  # the first loads its code, and waits for that
     backend.clock.synchronize()
     torch.cuda._sleep(200_000_000)
     for _ in range(3000):
         began = time.perf_counter()
-        backend.add_one(one)
+        backend.kernels.add_one(one)
         times.append(time.perf_counter() - began)
     backend.clock.synchronize()
     first = next((i for i, t in enumerate(times) if t > 1e-3), None)
@@ -131,7 +131,7 @@ def operators(name: str, torch: Any) -> None:
         backend.clock.synchronize()
     flops, roles = sum(o.flops or 0 for o in found), {o.role for o in found}
     text = f"{len(found)} operators, {flops:.3g} FLOP, {len(roles)} roles"
-    say(None, "kernels", f"{backend.kernels(found)}; {text}")
+    say(None, "kernels", f"{backend.implementations(found)}; {text}")
     outside = sum(o.role == "outside the model" and o.phase == "backward_s" for o in found)
     text = f"{outside} operators of the backward pass without a module"
     say(outside < 0.2 * len(found), "roles", text)

@@ -106,7 +106,7 @@ def test_simulated_card_says_what_it_is() -> None:
 def test_simulated_card_moves_what_was_sent(direction: str, pinned: bool) -> None:
     """From page-locked memory the copy runs on by itself; else it is over when it returns."""
     backend = opened()
-    transfer, means = backend.transfer(direction, pinned, 2**16, 0)
+    transfer, means = backend.kernels.transfer(direction, pinned, 2**16, 0)
     assert str(pinned) in means
     backend.clock.synchronize()
     needs = 2**18 / H200.link_rate
@@ -135,12 +135,12 @@ def test_simulated_card_gets_a_batch_without_a_wait() -> None:
 def test_simulated_card_that_is_lost_does_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither a kernel of one's own nor torch; without the driver's library there is no kernel."""
     backend = opened()
-    kernel, means = backend.empty_kernel()
+    kernel, means = backend.kernels.empty()
     assert kernel is not None and "PTX" in means
     kernel()
     with monkeypatch.context() as patch:
         patch.setattr(_cuda_driver, "DRIVER_LIBRARY", "libno-driver.so.1")
-        assert "libno-driver.so.1" in backend.empty_kernel()[1]
+        assert "libno-driver.so.1" in backend.kernels.empty()[1]
     monkeypatch.setattr(gpu(), "lost_after", gpu().kernels)
     with pytest.raises(_cuda_driver.CudaError, match=r"CUDA_ERROR_LAUNCH_FAILED \(719\): unspec"):
         kernel()
@@ -161,7 +161,7 @@ def test_simulated_card_says_which_attention_it_has_and_what_compiling_needs(
         assert getattr(allows, f"{name}_sdp_enabled")() and not allows.math_sdp_enabled()
         backend._attention.__exit__(None, None, None)
     ran = Operator("aten::_scaled_dot_product_cudnn_attention", "h.*.attn", "forward_s", "", 1, 1)
-    assert backend.kernels([ran])["attention"] == "_scaled_dot_product_cudnn_attention"
+    assert backend.implementations([ran])["attention"] == "_scaled_dot_product_cudnn_attention"
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.setattr("siliconprof.backends.torch_cuda.find_spec", lambda name: None)
     assert "Triton" in backend.cannot_compile("gpu")

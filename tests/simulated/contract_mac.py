@@ -70,10 +70,10 @@ def what_only_a_gpu_has(name: str) -> None:
     assert backend.memory.recommended_bytes() == PLAYED["recommended_bytes"]
     assert backend.last_level_cache()[0] is None
     for direction in ("host-to-device", "device-to-host"):
-        assert backend.transfer(direction, True, 1000, 0)[0] is None
-        transfer, means = backend.transfer(direction, False, 1000, 0)
+        assert backend.kernels.transfer(direction, True, 1000, 0)[0] is None
+        transfer, means = backend.kernels.transfer(direction, False, 1000, 0)
         assert means and transfer.arrived(transfer.launch())
-    kernel, _ = backend.empty_kernel()
+    kernel, _ = backend.kernels.empty()
     kernel()
     kept = backend.arrays.normal((1000, 1000), 0)
     held = backend.memory.counters()

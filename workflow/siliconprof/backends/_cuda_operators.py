@@ -18,7 +18,7 @@ from siliconprof.backends import _torch_operators
 from siliconprof.stats import statistics
 
 # Operators that are dispatched while the device sleeps: with two events each, and kernels, far
-# fewer launches than its queue takes before one waits (`Backend.queue_depth`).
+# fewer launches than its queue takes before one waits (`Kernels.queue_depth`).
 AHEAD = 100
 SLEEP_S = 5e-3  # the first sleep; longer ones follow where the host takes longer
 LONGEST_SLEEP_S = 0.2

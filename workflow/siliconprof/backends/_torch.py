@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, ClassVar
 
-from siliconprof.backends import _isolated, _streams, _torch_isolated, _torch_operators
+from siliconprof.backends import _isolated, _torch_isolated, _torch_operators
+from siliconprof.backends._kernels import DRAWN, TorchKernels
 from siliconprof.backends._step import Operator, Stepper
 from siliconprof.backends._torch_stepper import ADAMW, TorchStepper
 from siliconprof.backends.base import SAMPLED_VALUES, Arrays, Backend, Clock
@@ -100,7 +101,7 @@ class TorchArrays(TorchPart, Arrays):
         return flat[:: -(-flat.numel() // SAMPLED_VALUES) or 1].float().cpu().numpy().copy()
 
     def repeated_normal(self, count: int) -> Any:
-        return self.normal_block.repeat(-(-count // _streams.DRAWN))[:count]
+        return self.normal_block.repeat(-(-count // DRAWN))[:count]
 
 
 class TorchBackend(Backend):
@@ -144,6 +145,7 @@ class TorchBackend(Backend):
         self.dtype = {"fp16": torch.float16, "bf16": torch.bfloat16}.get(precision, torch.float32)
         self.autocast_dtype = {"amp-fp16": torch.float16, "amp-bf16": torch.bfloat16}.get(precision)
         self.clock = TorchClock(torch, self.device)
+        self.kernels = TorchKernels(torch, self.device)
         self.arrays = TorchArrays(torch, self.device, self.dtype, self.autocast)
 
     def autocast(self) -> Any:
@@ -164,12 +166,6 @@ class TorchBackend(Backend):
             "cudnn_allow_tf32": torch.backends.cudnn.allow_tf32,
             "autocast_dtype": str(self.autocast_dtype) if self.autocast_dtype else None,
         }
-
-    def stream(self, kernel: str) -> _streams.Stream:
-        return _streams.torch_stream(self.torch, kernel)
-
-    def add_one(self, value: Any) -> Any:
-        return value.add_(1)
 
     def tensors(self, batch: Mapping[str, Any]) -> dict[str, Any]:
         """A batch of numpy arrays as tensors on the CPU: integers as int64, floats in our dtype."""
@@ -224,7 +220,7 @@ class TorchBackend(Backend):
             for kind, flops, count in known
         )
 
-    def kernels(self, operators: Sequence[Operator]) -> dict[str, str]:
+    def implementations(self, operators: Sequence[Operator]) -> dict[str, str]:
         """By the operators that torch dispatches.
 
         Only fused attention is an operator of its own (aten/src/ATen/native/native_functions.yaml);

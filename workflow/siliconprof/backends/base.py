@@ -13,8 +13,8 @@ from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import Any, ClassVar, Protocol
 
+from siliconprof.backends._kernels import DRAWN, Kernels
 from siliconprof.backends._step import Operator, Stepper
-from siliconprof.backends._streams import DRAWN, Stream, Transfer
 from siliconprof.errors import in_one_line
 from siliconprof.hosts import caches, machine
 from siliconprof.memory.footprint import MemoryProfile
@@ -167,6 +167,7 @@ class Backend:
     clock: Clock = Clock()
     memory: Memory = Memory()
     arrays: Arrays  # of an open backend
+    kernels: Kernels  # of an open backend
 
     name: ClassVar[str]
     framework: ClassVar[str]  # torch or mlx: which of a workload's implementations it runs
@@ -177,16 +178,12 @@ class Backend:
     offload: ClassVar[str | None] = None  # why it cannot offload to the host, None = can
     # What it keeps from a forward pass, for the memory model.
     memory_profile: ClassVar[MemoryProfile] = MemoryProfile()
-    writes_into: ClassVar[bool] = True  # a `Stream` writes into memory that exists already
     caveat: tuple[str, str] | None = None  # a flag of every cell that is measured on it, once open
     counts_flops: ClassVar[bool] = False  # by a counter of the framework's own
-    queue_depth: ClassVar[int | None] = None  # launches under way before one waits; None = no end
     compile_caveat: ClassVar[str | None] = None  # what to know of its compiled steps
     attentions: ClassVar[tuple[str, ...]] = ()  # kernels that a training may ask for
     adamws: ClassVar[tuple[str, ...]] = ()  # implementations of AdamW that it may ask for
     usual_adamw: ClassVar[str | None] = None  # which runs where none is asked for; None = unknown
-    # Why compiling a kernel of one's own is one with its first launch; None = it is not.
-    compiles_at_launch: ClassVar[str | None] = None
     # A part of a process's output that tells that the device gave up work, which the framework may not
     # report -> what that means, and the remedy. The first that is found counts.
     aborts: ClassVar[Mapping[str, str]] = {}
@@ -325,7 +322,7 @@ class Backend:
         """
         return sum(count * flops for _, flops, count in operators if flops) or None
 
-    def kernels(self, operators: Sequence[Operator]) -> dict[str, str]:
+    def implementations(self, operators: Sequence[Operator]) -> dict[str, str]:
         """Which `attention` and which `adamw` a training step runs; empty where nothing tells."""
         return {}
 
@@ -340,30 +337,6 @@ class Backend:
     def gpu_address(self) -> tuple[str, str] | None:
         """(vendor, NVML's UUID or "") of the GPU in use, for `hosts.sensors`; None on a CPU."""
         return None
-
-    def stream(self, kernel: str) -> Stream:
-        """This backend's `copy`, `triad` (two arrays in, one out) or `reduction` (sums)."""
-        raise NotImplementedError
-
-    def transfer(
-        self, direction: str, pinned: bool, count: int, seed: int
-    ) -> tuple[Transfer | None, str]:
-        """(a transfer or None, how it is done or why there is none).
-
-        Args:
-            direction: `host-to-device` or `device-to-host`.
-            count: number of fp32 values.
-            pinned: whether the host's memory is page-locked.
-        """
-        return None, "the device works in the host's memory: there is nothing to transfer"
-
-    def add_one(self, value: Any) -> Any:
-        """A trivial operator, handed to the device without waiting: dispatch cost."""
-        raise NotImplementedError
-
-    def empty_kernel(self) -> tuple[Callable[[], Any] | None, str]:
-        """(a launcher of a compiled, loaded, empty kernel, its kind), or (None, the reason)."""
-        return None, f"{self.name} has no kernels of its own to launch on this device"
 
     # -- training ------------------------------------------------------------------------
 

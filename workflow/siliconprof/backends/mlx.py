@@ -14,9 +14,9 @@ from importlib import metadata
 from typing import Any
 
 from siliconprof.backends import _cuda_driver, _isolated, _metal, _mlx_isolated, _mlx_operators
+from siliconprof.backends._kernels import DRAWN, MlxKernels
 from siliconprof.backends._mlx_stepper import MlxStepper
 from siliconprof.backends._step import Operator, Stepper
-from siliconprof.backends._streams import DRAWN, Stream, Transfer, mlx_stream, mlx_transfer
 from siliconprof.backends.base import SAMPLED_VALUES, Arrays, Backend, Clock, Memory, Unsupported
 from siliconprof.hosts import blas
 from siliconprof.memory.footprint import MemoryProfile
@@ -205,16 +205,11 @@ class Plugin(Backend):
         update_largest=1.5,
         update_two=2.8,
     )
-    writes_into = False
     # tf32 on a GPU: `open` refuses it on a CPU; amp-bf16 by hand, see `describe`.
     precisions = {
         **dict.fromkeys(PRECISIONS),
         "amp-fp16": "MLX has no autocast and no gradient scaler",
     }
-    # With more than ten tasks under way `async_eval` waits for one (mlx/transforms.cpp), and a launch
-    # is one at most: behind a slow product 20 were handed over at once on a CPU, 30 were not.
-    queue_depth = 10
-    compiles_at_launch = "MLX does it at the kernel's first launch, which is in compile and load"
 
     @classmethod
     def environment(
@@ -291,6 +286,7 @@ class Plugin(Backend):
         self.dtype = {"fp16": mx.float16, "bf16": mx.bfloat16}.get(precision, mx.float32)
         self.compute_dtype = mx.bfloat16 if precision == "amp-bf16" else self.dtype
         self.clock = clock = MlxClock(mx)
+        self.kernels = MlxKernels(mx, self.device, self.dtype)
         self.arrays = MlxArrays(mx, clock, self.dtype, self.compute_dtype)
         # MLX's information on the GPU in use; empty on a CPU
         self.gpu = {} if self.device.type == mx.cpu else dict(mx.device_info(self.device))
@@ -357,46 +353,6 @@ class Plugin(Backend):
         if self.mx.metal.is_available():
             return "apple", ""
         return "nvidia", str(self.gpu.get("uuid", "unknown to MLX"))
-
-    def stream(self, kernel: str) -> Stream:
-        return mlx_stream(self.mx, self.dtype, kernel)
-
-    def transfer(
-        self, direction: str, pinned: bool, count: int, seed: int
-    ) -> tuple[Transfer | None, str]:
-        if self.device.type != self.mx.gpu:
-            return super().transfer(direction, pinned, count, seed)
-        if pinned:
-            return None, "MLX has no page-locked host memory that arrays are copied from or to"
-        return mlx_transfer(self.mx, direction, count, seed)
-
-    def add_one(self, value: Any) -> Any:
-        """MLX arrays are immutable, so a new one is handed on."""
-        result = value + 1
-        self.mx.async_eval(result)
-        return result
-
-    def empty_kernel(self) -> tuple[Callable[[], Any] | None, str]:
-        mx = self.mx
-        if self.device.type == mx.cpu:
-            return None, "MLX on a CPU compiles no kernels of its own to launch"
-        metal = mx.metal.is_available()
-        make = mx.fast.metal_kernel if metal else mx.fast.cuda_kernel
-        # The source is a body, around which MLX generates the signature.
-        kernel = make(name="siliconprof_empty", input_names=[], output_names=["out"], source="")
-
-        def launch() -> Any:
-            out = kernel(
-                inputs=[],
-                grid=(1, 1, 1),
-                threadgroup=(1, 1, 1),
-                output_shapes=[(1,)],
-                output_dtypes=[mx.float32],
-            )
-            mx.async_eval(out)
-            return out
-
-        return launch, f"{'Metal' if metal else 'CUDA'}, by mx.fast"
 
     def stepper(self, workload: Any, seed: int) -> Stepper:
         """On Metal its memory stays resident, as mlx-lm's trainer sets it."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from siliconprof.backends import _cuda_driver, _cuda_operators
-from siliconprof.backends._streams import Transfer, torch_transfer
+from siliconprof.backends._kernels import TorchGpuKernels
 from siliconprof.backends._torch import TorchBackend, TorchClock, TorchPart, compiler
 from siliconprof.backends.base import Memory
 from siliconprof.memory.footprint import MemoryProfile
@@ -93,6 +93,22 @@ class CudaMemory(TorchPart, Memory):
         return self.torch.cuda.mem_get_info(self.device)[1]
 
 
+class CudaKernels(TorchGpuKernels):
+    """Torch's, and one of the driver's."""
+
+    # Seen by others, not documented: forums.developer.nvidia.com/t/68937
+    queue_depth = 1000
+
+    def empty(self) -> tuple[Callable[[], Any] | None, str]:
+        """In torch's own context and on its current stream."""
+        self.torch.zeros(1, device=self.device)  # makes the context, if nothing has yet
+        stream = self.torch.cuda.current_stream(self.device).cuda_stream
+        try:
+            return _cuda_driver.empty_kernel(stream), "CUDA, PTX compiled by the driver"
+        except (_cuda_driver.CudaError, OSError, AttributeError) as error:
+            return None, f"the CUDA driver made no empty kernel: {error}"
+
+
 class Plugin(TorchBackend):
     """torch-cuda"""
 
@@ -108,8 +124,6 @@ class Plugin(TorchBackend):
         update_largest=0,
         workspace_bytes=HANDLES * WORKSPACE_BYTES,
     )
-    # Seen by others, not documented: forums.developer.nvidia.com/t/68937
-    queue_depth = 1000
     usual_adamw = "foreach"  # torch/optim/optimizer.py: _default_to_fused_or_foreach
     attentions = ("math", "efficient", "flash", "cudnn")
 
@@ -199,6 +213,7 @@ class Plugin(TorchBackend):
         torch.cuda.set_device(self.device)
         self.clock = CudaClock(torch, self.device)
         self.memory = CudaMemory(torch, self.device)
+        self.kernels = CudaKernels(torch, self.device)
 
     def describe(self) -> dict[str, Any]:
         properties = self.torch.cuda.get_device_properties(self.device)
@@ -217,11 +232,6 @@ class Plugin(TorchBackend):
             return None, "this torch does not tell the GPU's L2_cache_size"
         return size, "torch.cuda.get_device_properties: L2_cache_size"
 
-    def transfer(
-        self, direction: str, pinned: bool, count: int, seed: int
-    ) -> tuple[Transfer | None, str]:
-        return torch_transfer(self.torch, self.device, direction, pinned, count, seed)
-
     def operators_timed(self) -> AbstractContextManager[list[tuple[str, float]]]:
         return _cuda_operators.timed(self.torch.cuda)
 
@@ -230,12 +240,3 @@ class Plugin(TorchBackend):
         properties = self.torch.cuda.get_device_properties(self.device)
         uuid, prefix = str(properties.uuid), "MIG" if " MIG " in properties.name else "GPU"
         return "nvidia", uuid if uuid.startswith(("GPU-", "MIG-")) else f"{prefix}-{uuid}"
-
-    def empty_kernel(self) -> tuple[Callable[[], Any] | None, str]:
-        """In torch's own context and on its current stream."""
-        self.torch.zeros(1, device=self.device)  # makes the context, if nothing has yet
-        stream = self.torch.cuda.current_stream(self.device).cuda_stream
-        try:
-            return _cuda_driver.empty_kernel(stream), "CUDA, PTX compiled by the driver"
-        except (_cuda_driver.CudaError, OSError, AttributeError) as error:
-            return None, f"the CUDA driver made no empty kernel: {error}"

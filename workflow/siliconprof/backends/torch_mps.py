@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from siliconprof.backends import _metal, _torch_operators
-from siliconprof.backends._streams import Transfer, torch_transfer
+from siliconprof.backends._kernels import TorchGpuKernels, Transfer
 from siliconprof.backends._torch import TorchBackend, TorchClock, TorchPart
 from siliconprof.backends.base import Memory, Unsupported
 from siliconprof.memory.footprint import MemoryProfile
@@ -81,6 +81,32 @@ class MpsMemory(TorchPart, Memory):
         return self.torch.mps.recommended_max_memory()
 
 
+class MpsKernels(TorchGpuKernels):
+    """Torch's, and one of Metal's."""
+
+    def transfer(
+        self, direction: str, pinned: bool, count: int, seed: int
+    ) -> tuple[Transfer | None, str]:
+        """Pinned memory differs from CUDA's, so it is not timed.
+
+        Some versions of torch return a tensor on the GPU for it (pytorch issue 181374); later
+        ones return a view of memory that host and GPU share.
+        """
+        if pinned:
+            return None, "memory is unified: torch-mps has no page-locked memory as CUDA has"
+        return super().transfer(direction, pinned, count, seed)
+
+    def empty(self) -> tuple[Callable[[], Any] | None, str]:
+        """Looking a kernel up by its name makes its pipeline."""
+        try:
+            library = self.torch.mps.compile_shader(EMPTY_KERNEL_SOURCE)
+        except Exception as error:
+            return None, f"torch could not compile an empty Metal kernel: {error}"
+        one = self.torch.tensor([0.0]).to(self.device)  # copied: no kernel runs for it
+        kernel = library.siliconprof_empty  # looked up once, not in every launch
+        return (lambda: kernel(one)), "Metal, compiled by torch.mps.compile_shader"
+
+
 class Plugin(TorchBackend):
     """torch-mps"""
 
@@ -134,18 +160,7 @@ class Plugin(TorchBackend):
         super().open(device_kind, index, threads, precision)
         self.clock = MpsClock(torch, self.device)
         self.memory: MpsMemory = MpsMemory(torch, self.device)
-
-    def transfer(
-        self, direction: str, pinned: bool, count: int, seed: int
-    ) -> tuple[Transfer | None, str]:
-        """Pinned memory differs from CUDA's, so it is not timed.
-
-        Some versions of torch return a tensor on the GPU for it (pytorch issue 181374); later
-        ones return a view of memory that host and GPU share.
-        """
-        if pinned:
-            return None, "memory is unified: torch-mps has no page-locked memory as CUDA has"
-        return torch_transfer(self.torch, self.device, direction, pinned, count, seed)
+        self.kernels = MpsKernels(torch, self.device)
 
     def gpu_address(self) -> tuple[str, str]:
         return "apple", ""
@@ -157,13 +172,3 @@ class Plugin(TorchBackend):
         with _torch_operators.timed_in_bursts(self.clock.synchronize) as found:
             yield found
         self.memory.reset_peak(peak_bytes)
-
-    def empty_kernel(self) -> tuple[Callable[[], Any] | None, str]:
-        """Looking a kernel up by its name makes its pipeline."""
-        try:
-            library = self.torch.mps.compile_shader(EMPTY_KERNEL_SOURCE)
-        except Exception as error:
-            return None, f"torch could not compile an empty Metal kernel: {error}"
-        one = self.arrays.from_host([0.0])
-        kernel = library.siliconprof_empty  # looked up once, not in every launch
-        return (lambda: kernel(one)), "Metal, compiled by torch.mps.compile_shader"

@@ -75,21 +75,19 @@ def launch_cold(backend: Any, cell: Cell) -> None:
         backend.clock.synchronize()
 
     operand, value = timed(CONTEXT_S, "open the device", opened)
-    other, operator = (
-        (lambda: backend.arrays.matmul(operand, operand)),
-        (lambda: backend.add_one(value)),
-    )
+    kernels, arrays = backend.kernels, backend.arrays
+    other, operator = (lambda: arrays.matmul(operand, operand)), (lambda: kernels.add_one(value))
     timed(OTHER_KERNEL_S, "run another kernel", lambda: run(other))
     timed(DISPATCH_COLD_S, "launch the operator", lambda: run(operator))
     doing = "compile and load an empty kernel"
-    if backend.compiles_at_launch:
-        kernel, _ = backend.empty_kernel()
+    if kernels.compiles_at_launch:
+        kernel, _ = kernels.empty()
         if kernel is not None:
             timed(COMPILE_AND_LOAD_S, doing, lambda: run(kernel))
         return
     report(doing=doing)
     start = time.perf_counter()
-    kernel, _ = backend.empty_kernel()
+    kernel, _ = kernels.empty()
     seconds = time.perf_counter() - start
     if kernel is not None:
         report(**{COMPILE_AND_LOAD_S: seconds})

@@ -68,7 +68,7 @@ class Operators:
         self.stop()
         if self._listed is None:
             self._listed = self._seen
-            self.method["kernels"] = self.backend.kernels(self._seen)
+            self.method["kernels"] = self.backend.implementations(self._seen)
             self._reason = refusal(self.backend.operators_timed)
         elif [kind for kind, _ in self._seen] == [operator.kind for operator in self._listed]:
             self._times.append([seconds for _, seconds in self._seen])

@@ -18,7 +18,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from siliconprof.backends._streams import Stream
+from siliconprof.backends._kernels import Stream
 from siliconprof.declarations import Bytes, Parameter, choice, integer
 from siliconprof.hosts import caches
 from siliconprof.probes.page_faults import read_faults
@@ -62,7 +62,7 @@ class Kernel(NamedTuple):
 KERNELS = {
     "copy": Kernel(1, 1, 64, 2),
     "triad": Kernel(2, 1, 64, 3),
-    "reduction": Kernel(1, 1 / 64, 4096, 1),  # see `backends._streams.sum_blocks`
+    "reduction": Kernel(1, 1 / 64, 4096, 1),  # see `backends._kernels.sum_blocks`
 }
 BANDWIDTH_METHOD = {
     "bytes": "read and written by the kernel; the line that a store fetches first is not counted",
@@ -133,7 +133,7 @@ class Plugin(OperationWorkload):
         cache_bytes, source = backend.last_level_cache()
         round_bytes = caches.beyond_bytes(cache_bytes)
         below = cache_bytes or round_bytes // 2
-        streams = {name: backend.stream(name) for name in KERNELS}
+        streams = {name: backend.kernels.stream(name) for name in KERNELS}
         cell_run.method["bandwidth"] = {
             "kernels": {name: stream.means for name, stream in streams.items()},
             "last_level_cache_bytes": cache_bytes,
@@ -206,7 +206,9 @@ class Plugin(OperationWorkload):
 
     def ready(self, cell_run: CellRun, launches: Sequence[Callable[[], Any]]) -> Callable[[], Any]:
         """What starts a call on one array after another, all of whose results were written once."""
-        if not cell_run.backend.writes_into:  # else the memory that they go to exists already
+        if (
+            not cell_run.backend.kernels.writes_into
+        ):  # else the memory that they go to exists already
             cell_run.backend.arrays.eval([launch() for launch in launches])
         cell_run.backend.clock.synchronize()
         return dispatched(cell_run.backend.arrays, rotating(launches))
@@ -358,8 +360,8 @@ class ArraySets:
     def most_calls(self, below: int) -> int:
         """How many calls may be timed in a row: as many as the queue holds, and the results fit."""
         backend = self.cell_run.backend
-        most = min(MOST_CALLS, backend.queue_depth or MOST_CALLS)
-        if backend.writes_into:
+        most = min(MOST_CALLS, backend.kernels.queue_depth or MOST_CALLS)
+        if backend.kernels.writes_into:
             return most
         # Results are new arrays, and a row works on all of them: those of a set that fits the cache
         # fill `NEW_SHARE` of it, unless one alone fills more.
@@ -371,7 +373,7 @@ class ArraySets:
     def launches(self) -> list[Launch]:
         """One launcher for each set, on parts of one long random array."""
         backend, stream = self.cell_run.backend, self.stream
-        into = self.written if backend.writes_into else 0
+        into = self.written if backend.kernels.writes_into else 0
         each = into + self.kernel.inputs * self.count
         long = backend.arrays.repeated_normal(self.sets * each)
         launches = []

@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import product
 from typing import Any
 
-from siliconprof.backends._streams import DEVICE_TO_HOST, HOST_TO_DEVICE, Transfer
+from siliconprof.backends._kernels import DEVICE_TO_HOST, HOST_TO_DEVICE, Transfer
 from siliconprof.backends.base import Unsupported
 from siliconprof.declarations import Bytes, Parameter, several
 from siliconprof.session.cell_run import CellRun
@@ -52,7 +52,7 @@ class Plugin(OperationWorkload):
         for direction, pinned in VARIANTS:
             variant = f"{direction}, {'pinned' if pinned else 'pageable'}"
             for size in sizes:
-                transfer, text = cell_run.backend.transfer(
+                transfer, text = cell_run.backend.kernels.transfer(
                     direction, pinned, size // VALUE_BYTES, cell_run.cell.seed
                 )
                 if transfer is None:
