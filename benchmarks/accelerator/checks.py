@@ -125,13 +125,13 @@ def operators(name: str, torch: Any) -> None:
     handed_s = statistics.median(handed)
     say(None, "step", f"{step_s * 1e3:.2f} ms, handed over after {handed_s * 1e3:.2f} ms")
     clock = Edges(backend, split=True)
-    with backend.operators_described(clock) as found:
+    with backend.profiler.describe_step(clock) as found:
         stepper.step(data, clock)()
         clock.edge("other_s")
         backend.clock.synchronize()
     flops, roles = sum(o.flops or 0 for o in found), {o.role for o in found}
     text = f"{len(found)} operators, {flops:.3g} FLOP, {len(roles)} roles"
-    say(None, "kernels", f"{backend.implementations(found)}; {text}")
+    say(None, "kernels", f"{backend.profiler.implementations(found)}; {text}")
     outside = sum(o.role == "outside the model" and o.phase == "backward_s" for o in found)
     text = f"{outside} operators of the backward pass without a module"
     say(outside < 0.2 * len(found), "roles", text)
@@ -139,7 +139,7 @@ def operators(name: str, torch: Any) -> None:
     for _ in range(3):
         backend.clock.synchronize()
         began = time.perf_counter()
-        with backend.operators_timed() as timed:
+        with backend.profiler.time_step() as timed:
             stepper.step(data, Edges(backend))()
         backend.clock.synchronize()
         watched.append(time.perf_counter() - began)
@@ -159,7 +159,7 @@ def operators(name: str, torch: Any) -> None:
         backend.clock.synchronize()
     on_device = [e for e in profiler.events() if e.device_type.name == "CUDA"]
     kernels = [e.time_range.elapsed_us() for e in on_device if not e.is_user_annotation]
-    launches = backend.launches_of(lambda: stepper.step(data, Edges(backend)))
+    launches = backend.profiler.count_launches(lambda: stepper.step(data, Edges(backend)))
     text = f"{launches} operators on the device, {len(kernels)} kernels, copies and fills"
     say(launches is not None and len(kernels) < 2 * launches, "launches of a step", text)
     kernels_s = sum(kernels) / 1e6

@@ -161,7 +161,8 @@ def test_simulated_card_says_which_attention_it_has_and_what_compiling_needs(
         assert getattr(allows, f"{name}_sdp_enabled")() and not allows.math_sdp_enabled()
         backend._attention.__exit__(None, None, None)
     ran = Operator("aten::_scaled_dot_product_cudnn_attention", "h.*.attn", "forward_s", "", 1, 1)
-    assert backend.implementations([ran])["attention"] == "_scaled_dot_product_cudnn_attention"
+    kernels = backend.profiler.implementations([ran])
+    assert kernels["attention"] == "_scaled_dot_product_cudnn_attention"
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.setattr("siliconprof.backends.torch_cuda.find_spec", lambda name: None)
     assert "Triton" in backend.cannot_compile("gpu")
@@ -180,7 +181,7 @@ def test_simulated_card_counts_what_a_step_launches_on_it() -> None:
     clock.split = False
     stepper.step(batch, clock)
     before = gpu().kernels
-    launches = backend.launches_of(lambda: stepper.step(batch, clock))
+    launches = backend.profiler.count_launches(lambda: stepper.step(batch, clock))
     assert launches == gpu().kernels - before
 
 

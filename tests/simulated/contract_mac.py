@@ -88,7 +88,7 @@ def operators_are_told(workload: Any, batch: Any) -> None:
     """In bursts beside the steps, which train as steps that nobody watches do."""
     backend = opened("torch-mps")
     watched, clock = backend.stepper(workload, 5), timing.PhaseClock(backend.clock)
-    operators, losses = Operators(backend, clock, {}), []
+    operators, losses = Operators(backend.profiler, clock, {}), []
     for step in range(6):
         clock.start(split=True)
         watches = operators.due(step)
@@ -105,7 +105,9 @@ def operators_are_told(workload: Any, batch: Any) -> None:
     alone = backend.stepper(workload, 5)
     same = [alone.step(batch, conftest.NoClock(split=True))() for _ in losses]
     assert losses == pytest.approx(same, rel=1e-5)
-    launches = backend.launches_of(lambda: alone.step(batch, conftest.NoClock(split=True)))
+    launches = backend.profiler.count_launches(
+        lambda: alone.step(batch, conftest.NoClock(split=True))
+    )
     assert 0 < launches <= sum(row["count"] for row in found["rows"])
 
 

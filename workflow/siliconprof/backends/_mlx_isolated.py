@@ -23,7 +23,7 @@ EVALUATIONS = 200  # whose median is what evaluating costs by itself
 
 
 def calls(backend: Any, workload: Any, batch: Any) -> list[Call]:
-    """See `Backend.calls`."""
+    """See `Backend.isolated_calls`."""
     mx, shapes = backend.mx, workload.weight_shapes()
     workload.initial_weights = lambda seed: (
         (name, mx.broadcast_to(mx.array(VALUE), shape)) for name, shape in shapes.items()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any, ClassVar
 
-from siliconprof.backends import _isolated, _torch_isolated, _torch_operators
+from siliconprof.backends import _isolated, _torch_isolated
 from siliconprof.backends._kernels import DRAWN, TorchKernels
-from siliconprof.backends._step import Operator, Stepper
+from siliconprof.backends._step import Stepper
+from siliconprof.backends._torch_operators import TorchProfiler
 from siliconprof.backends._torch_stepper import ADAMW, TorchStepper
 from siliconprof.backends.base import SAMPLED_VALUES, Arrays, Backend, Clock
 from siliconprof.store.cell import PRECISIONS
@@ -108,7 +109,6 @@ class TorchBackend(Backend):
     """PyTorch on one device."""
 
     framework = "torch"
-    counts_flops = True
     packages: ClassVar[Sequence[str]] = ("torch",)
     LIBRARIES: ClassVar[Sequence[str]] = ("torch", "triton")
     torch_device: ClassVar[str]
@@ -145,6 +145,7 @@ class TorchBackend(Backend):
         self.dtype = {"fp16": torch.float16, "bf16": torch.bfloat16}.get(precision, torch.float32)
         self.autocast_dtype = {"amp-fp16": torch.float16, "amp-bf16": torch.bfloat16}.get(precision)
         self.clock = TorchClock(torch, self.device)
+        self.profiler = TorchProfiler(self.device.type)
         self.kernels = TorchKernels(torch, self.device)
         self.arrays = TorchArrays(torch, self.device, self.dtype, self.autocast)
 
@@ -186,61 +187,9 @@ class TorchBackend(Backend):
             for name, tensor in self.tensors(batch).items()
         }
 
-    def operators_described(self, clock: Any) -> AbstractContextManager[list[Operator]]:
-        """What a dispatch mode sees, views left out."""
-        return _torch_operators.described(clock, self.device.type)
-
-    def calls(self, workload: Any, batch: Any, clock: Any) -> list[_isolated.Call]:
+    def isolated_calls(self, workload: Any, batch: Any, clock: Any) -> list[_isolated.Call]:
         """By a step on fake tensors, on a CPU."""
         return _torch_isolated.calls(self, workload, batch, clock)
-
-    def launches_of(self, step: Callable[[], Any]) -> int | None:
-        place = self.device.type
-        return None if place == "cpu" else _torch_operators.launched(step, place)
-
-    def operators_of(self, launch: Callable[[], Any]) -> list[Operator]:
-        return _torch_operators.operators_of_call(launch, self.device.type)
-
-    def counted_flops(self, operators: Iterable[tuple[str, int | None, int]]) -> int | None:
-        """By `torch.utils.flop_counter`, which knows no LSTM.
-
-        Of the five products of a fused attention's backward pass one computes the scores again, which is
-        no work of the model.
-        """
-        known = [*operators]
-        if any(kind in _torch_operators.LSTM for kind, *_ in known):
-            return None
-        again = (_torch_operators.FUSED_ATTENTION, "_backward")
-        return super().counted_flops(
-            (
-                kind,
-                flops * 4 // 5 if flops and all(part in kind for part in again) else flops,
-                count,
-            )
-            for kind, flops, count in known
-        )
-
-    def implementations(self, operators: Sequence[Operator]) -> dict[str, str]:
-        """By the operators that torch dispatches.
-
-        Only fused attention is an operator of its own (aten/src/ATen/native/native_functions.yaml);
-        torch's "math" is its products and a softmax, as is a model's own attention.
-        """
-        seen = {operator.kind.removeprefix("aten::").split(".")[0] for operator in operators}
-        attention = sorted(
-            name
-            for name in seen
-            if name.startswith(_torch_operators.FUSED_ATTENTION) and not name.endswith("backward")
-        )
-        adamw = "for-loop"
-        if "_fused_adamw_" in seen:
-            adamw = "fused"
-        elif any(name.startswith("_foreach") for name in seen):
-            adamw = "foreach"
-        found = {"adamw": adamw}
-        if attention or {"_softmax", "_safe_softmax"} & seen:
-            found["attention"] = ", ".join(attention) or "math"
-        return found
 
     def choose_attention(self, name: str) -> None:
         """For good, since a process trains one cell."""

@@ -42,7 +42,7 @@ class OperatorCall(NamedTuple):
 
 
 def calls(backend: Any, workload: Any, batch: Any, clock: Any) -> list[Call]:
-    """See `Backend.calls`."""
+    """See `Backend.isolated_calls`."""
     import numpy as np
 
     torch, shapes = backend.torch, workload.weight_shapes()
@@ -59,7 +59,7 @@ def calls(backend: Any, workload: Any, batch: Any, clock: Any) -> list[Call]:
         clock.start(split=True)
         with (
             _torch_operators.watch(watched.see, "cpu"),
-            _torch_operators.described(clock, "cpu") as operators,
+            _torch_operators.TorchProfiler("cpu").describe_step(clock) as operators,
         ):
             stepper.step(batch, clock)
             clock.stop()

@@ -161,11 +161,59 @@ class Arrays(Protocol):
         """New flat array of `count` normal values: `normal_block`, repeated."""
 
 
+class Profiler:
+    """What tells the operators of a training step; the default tells nothing."""
+
+    counts_flops: ClassVar[bool] = False  # by a counter of the framework's own
+
+    def describe_step(self, clock: Any) -> AbstractContextManager[list[Operator]]:
+        """Fills a list with the operators of the training step inside it, in order.
+
+        The list is complete when the context has ended, before which the clock has stopped.
+
+        Args:
+            clock: a `timing.PhaseClock`, started for a split step.
+
+        Raises:
+            Unsupported: nothing tells them.
+        """
+        raise Unsupported("this backend does not tell the operators of a step")
+
+    def time_step(self) -> AbstractContextManager[list[tuple[str, float]]]:
+        """As `describe_step`, with (kind, seconds) of each operator."""
+        raise Unsupported("this backend does not time operators inside of a step")
+
+    def count_launches(self, step: Callable[[], Any]) -> int | None:
+        """Operators that one more training step hands to a GPU; None on a CPU."""
+        return None
+
+    def describe_call(self, launch: Callable[[], Any]) -> list[Operator]:
+        """The operators that a call hands to the device, with their operands and FLOPs.
+
+        Raises:
+            Unsupported: nothing tells them.
+        """
+        raise Unsupported("this backend does not tell the operators of a call")
+
+    def total_flops(self, operators: Iterable[tuple[str, int | None, int]]) -> int | None:
+        """Floating-point operations of operators; None where it knows none, or not each.
+
+        Args:
+            operators: (kind, FLOPs of one or None, how many).
+        """
+        return sum(count * flops for _, flops, count in operators if flops) or None
+
+    def implementations(self, operators: Sequence[Operator]) -> dict[str, str]:
+        """Which `attention` and which `adamw` a training step runs; empty where nothing tells."""
+        return {}
+
+
 class Backend:
     """A software path to a device, whose parts are those of a device that does without until `open`."""
 
     clock: Clock = Clock()
     memory: Memory = Memory()
+    profiler: Profiler = Profiler()
     arrays: Arrays  # of an open backend
     kernels: Kernels  # of an open backend
 
@@ -179,7 +227,6 @@ class Backend:
     # What it keeps from a forward pass, for the memory model.
     memory_profile: ClassVar[MemoryProfile] = MemoryProfile()
     caveat: tuple[str, str] | None = None  # a flag of every cell that is measured on it, once open
-    counts_flops: ClassVar[bool] = False  # by a counter of the framework's own
     compile_caveat: ClassVar[str | None] = None  # what to know of its compiled steps
     attentions: ClassVar[tuple[str, ...]] = ()  # kernels that a training may ask for
     adamws: ClassVar[tuple[str, ...]] = ()  # implementations of AdamW that it may ask for
@@ -281,51 +328,6 @@ class Backend:
         """Framework, device and arithmetic settings as they really are, for the record."""
         raise NotImplementedError
 
-    def operators_described(self, clock: Any) -> AbstractContextManager[list[Operator]]:
-        """Fills a list with the operators of the training step inside it, in order.
-
-        The list is complete when the context has ended, before which the clock has stopped.
-
-        Args:
-            clock: a `timing.PhaseClock`, started for a split step.
-
-        Raises:
-            Unsupported: nothing tells them.
-        """
-        raise Unsupported("this backend does not tell the operators of a step")
-
-    def operators_timed(self) -> AbstractContextManager[list[tuple[str, float]]]:
-        """As `operators_described`, with (kind, seconds) of each operator."""
-        raise Unsupported("this backend does not time operators inside of a step")
-
-    def calls(self, workload: Any, batch: Any, clock: Any) -> list[Any]:
-        """`_alone.Call` of each operator of a step, without memory for arrays, or `Unsupported`."""
-        raise NotImplementedError
-
-    def launches_of(self, step: Callable[[], Any]) -> int | None:
-        """Operators that one more training step hands to a GPU; None on a CPU."""
-        return None
-
-    def operators_of(self, launch: Callable[[], Any]) -> list[Operator]:
-        """The operators that a call hands to the device, with their operands and FLOPs.
-
-        Raises:
-            Unsupported: nothing tells them.
-        """
-        raise Unsupported("this backend does not tell the operators of a call")
-
-    def counted_flops(self, operators: Iterable[tuple[str, int | None, int]]) -> int | None:
-        """Floating-point operations of operators; None where it knows none, or not each.
-
-        Args:
-            operators: (kind, FLOPs of one or None, how many).
-        """
-        return sum(count * flops for _, flops, count in operators if flops) or None
-
-    def implementations(self, operators: Sequence[Operator]) -> dict[str, str]:
-        """Which `attention` and which `adamw` a training step runs; empty where nothing tells."""
-        return {}
-
     def last_level_cache(self) -> tuple[int | None, str]:
         """(bytes of the last cache before the device's memory or None, the source or the reason)."""
         if self.gpu_address() is not None:
@@ -342,6 +344,10 @@ class Backend:
 
     def choose_attention(self, name: str) -> None:
         """Train by one of `attentions` from here on."""
+        raise NotImplementedError
+
+    def isolated_calls(self, workload: Any, batch: Any, clock: Any) -> list[Any]:
+        """`_isolated.Call` of each operator of a step, without memory for arrays, or `Unsupported`."""
         raise NotImplementedError
 
     def stepper(self, workload: Any, seed: int) -> Stepper:

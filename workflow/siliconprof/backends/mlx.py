@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
 from typing import Any
 
-from siliconprof.backends import _cuda_driver, _isolated, _metal, _mlx_isolated, _mlx_operators
+from siliconprof.backends import _cuda_driver, _isolated, _metal, _mlx_isolated
 from siliconprof.backends._kernels import DRAWN, MlxKernels
+from siliconprof.backends._mlx_operators import MlxProfiler
 from siliconprof.backends._mlx_stepper import MlxStepper
-from siliconprof.backends._step import Operator, Stepper
+from siliconprof.backends._step import Stepper
 from siliconprof.backends.base import SAMPLED_VALUES, Arrays, Backend, Clock, Memory, Unsupported
 from siliconprof.hosts import blas
 from siliconprof.memory.footprint import MemoryProfile
@@ -290,10 +290,8 @@ class Plugin(Backend):
         self.arrays = MlxArrays(mx, clock, self.dtype, self.compute_dtype)
         # MLX's information on the GPU in use; empty on a CPU
         self.gpu = {} if self.device.type == mx.cpu else dict(mx.device_info(self.device))
-        self.memory: MlxMemory = MlxMemory(mx, self.gpu)
-        self.watched: list[Any] | None = None  # filled by the step that is under way
-        self.describes = False  # whether it lists its operators, else it times them
-        self.untimed: str | None = None  # why the operators of this process's step cannot be timed
+        self.memory = memory = MlxMemory(mx, self.gpu)
+        self.profiler = MlxProfiler(mx, bool(self.gpu), memory)
         self.wired_limit_bytes: int | None = None
         if device_kind == "cpu" and mx.cuda.is_available():  # in every build for CUDA
             self.caveat = ("managed_memory", MANAGED)
@@ -312,40 +310,9 @@ class Plugin(Backend):
             else None,
         }
 
-    def operators_described(self, clock: Any) -> AbstractContextManager[list[Operator]]:
-        """The primitives of its graph, views left out."""
-        return self._watch(True)
-
-    def operators_timed(self) -> AbstractContextManager[list[tuple[str, float]]]:
-        if self.untimed:
-            raise Unsupported(self.untimed)
-        return self._watch(False)
-
-    def operators_of(self, launch: Callable[[], Any]) -> list[Operator]:
-        return _mlx_operators.operators_of_call(self.mx, launch)
-
-    def calls(self, workload: Any, batch: Any, clock: Any) -> list[_isolated.Call]:
+    def isolated_calls(self, workload: Any, batch: Any, clock: Any) -> list[_isolated.Call]:
         """By the step's graph, of which nothing is evaluated."""
         return _mlx_isolated.calls(self, workload, batch)
-
-    def launches_of(self, step: Callable[[], Any]) -> int | None:
-        """The primitives of its graph on that GPU; None where one of them is unknown."""
-        if self.device.type != self.mx.gpu:
-            return None
-        with self._watch(True) as operators:
-            step()
-        return len(operators) or None
-
-    @contextmanager
-    def _watch(self, describes: bool) -> Iterator[list[Any]]:
-        """What the step inside finds; the most memory that it holds does not count."""
-        peak_bytes = self.memory.peak_bytes()
-        self.watched, self.describes = [], describes
-        try:
-            yield self.watched
-        finally:
-            self.watched = None
-            self.memory.reset_peak(peak_bytes)
 
     def gpu_address(self) -> tuple[str, str] | None:
         if self.device.type != self.mx.gpu:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from itertools import accumulate
 from typing import Any
 
-from siliconprof.backends import _torch_operators
 from siliconprof.backends._torch import TorchBackend, compiler
 from siliconprof.backends.base import Memory
 
@@ -75,10 +73,6 @@ class Plugin(TorchBackend):
     def open(self, device_kind: str, index: int, threads: int, precision: str) -> None:
         super().open(device_kind, index, threads, precision)
         self.memory = CpuMemory()
-
-    def operators_timed(self) -> AbstractContextManager[list[tuple[str, float]]]:
-        """An operator has been computed when its call returns."""
-        return _torch_operators.timed()
 
     def describe(self) -> dict[str, Any]:
         capability = self.torch.backends.cpu.get_cpu_capability()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sysconfig
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from siliconprof.backends import _cuda_driver, _cuda_operators
+from siliconprof.backends import _cuda_driver
+from siliconprof.backends._cuda_operators import CudaProfiler
 from siliconprof.backends._kernels import TorchGpuKernels
 from siliconprof.backends._torch import TorchBackend, TorchClock, TorchPart, compiler
 from siliconprof.backends.base import Memory
@@ -213,6 +213,7 @@ class Plugin(TorchBackend):
         torch.cuda.set_device(self.device)
         self.clock = CudaClock(torch, self.device)
         self.memory = CudaMemory(torch, self.device)
+        self.profiler = CudaProfiler(torch.cuda)
         self.kernels = CudaKernels(torch, self.device)
 
     def describe(self) -> dict[str, Any]:
@@ -231,9 +232,6 @@ class Plugin(TorchBackend):
         if not size:
             return None, "this torch does not tell the GPU's L2_cache_size"
         return size, "torch.cuda.get_device_properties: L2_cache_size"
-
-    def operators_timed(self) -> AbstractContextManager[list[tuple[str, float]]]:
-        return _cuda_operators.timed(self.torch.cuda)
 
     def gpu_address(self) -> tuple[str, str]:
         """NVML's UUID with the prefix that torch leaves out; a slice is known by its name."""

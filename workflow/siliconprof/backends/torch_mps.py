@@ -5,13 +5,13 @@ MPS events have hung and come out reversed in some versions of torch, so they ar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
-from siliconprof.backends import _metal, _torch_operators
+from siliconprof.backends import _metal
 from siliconprof.backends._kernels import TorchGpuKernels, Transfer
 from siliconprof.backends._torch import TorchBackend, TorchClock, TorchPart
+from siliconprof.backends._torch_operators import MpsProfiler
 from siliconprof.backends.base import Memory, Unsupported
 from siliconprof.memory.footprint import MemoryProfile
 
@@ -159,16 +159,9 @@ class Plugin(TorchBackend):
             raise Unsupported(f"{precision}: bfloat16 on MPS needs macOS 14 or later")
         super().open(device_kind, index, threads, precision)
         self.clock = MpsClock(torch, self.device)
-        self.memory: MpsMemory = MpsMemory(torch, self.device)
+        self.memory = MpsMemory(torch, self.device)
+        self.profiler = MpsProfiler(self.clock, self.memory)
         self.kernels = MpsKernels(torch, self.device)
 
     def gpu_address(self) -> tuple[str, str]:
         return "apple", ""
-
-    @contextmanager
-    def operators_timed(self) -> Iterator[list[tuple[str, float]]]:
-        """The copies that it works on are in no peak."""
-        peak_bytes = self.memory.peak_bytes()
-        with _torch_operators.timed_in_bursts(self.clock.synchronize) as found:
-            yield found
-        self.memory.reset_peak(peak_bytes)

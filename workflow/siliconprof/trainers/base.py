@@ -93,7 +93,7 @@ class StepSchedule:
         self._compiled = -1  # graphs, before the last step that may compile
         self.clock = PhaseClock(cell_run.backend.clock)
         self.clock.split = False
-        self.operators = Operators(cell_run.backend, self.clock, cell_run.method)
+        self.operators = Operators(cell_run.backend.profiler, self.clock, cell_run.method)
         self.pace = StoppingRule(Plan.of(cell_run.cell.timing))
         self.times = StepTimes()
         self.losses: list[float] = []

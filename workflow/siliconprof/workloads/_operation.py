@@ -134,12 +134,12 @@ def called(cell_run: CellRun, launch: Callable[[], Any]) -> dict[str, Any]:
     Operands are those of the products among its operators, of all operators where it has none.
     """
     try:
-        operators = cell_run.backend.operators_of(launch)
+        operators = cell_run.backend.profiler.describe_call(launch)
     except Unsupported as error:
         return {"operands": [], "flops": None, "reason": str(error)}
     products = [operator for operator in operators if operator.flops]
     inputs = " ".join(operator.inputs for operator in products or operators)
-    flops = cell_run.backend.counted_flops((one.kind, one.flops, 1) for one in operators)
+    flops = cell_run.backend.profiler.total_flops((one.kind, one.flops, 1) for one in operators)
     operands = sorted({dtype for dtype in re.findall(r"(\w*float\w*)\[", inputs)})
     return {"operands": operands, "flops": flops, "reason": None}
 

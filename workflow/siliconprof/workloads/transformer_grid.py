@@ -190,7 +190,7 @@ class Plugin(transformer_lm.Sweep):
         device_bytes = backend.memory.allocated_bytes()
         try:
             peak_bytes, means = backend.memory.step_peak_bytes(iteration, stepper.standing())
-            launches = backend.launches_of(iteration)
+            launches = backend.profiler.count_launches(iteration)
         except Exception as error:  # counting needs memory, too; the times stand
             peak_bytes, means, launches = None, f"not counted: {in_one_line(error)}", None
         device = {"device_peak_bytes": peak_bytes, "device_peak_means": means}
