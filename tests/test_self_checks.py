@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from conftest import cpu_cell
 from measuring import by_hand
+from siliconprof.backends.base import Backend
 from siliconprof.measure import scratch
 from siliconprof.session import cell_run, measurement, reference_kernels, self_checks, timing
 from siliconprof.session.cell_run import CellRun
@@ -446,7 +447,7 @@ def test_what_scatters_or_drifts_is_measured_again_within_limits(
     once: Any = lambda *_: Repeats([], next(attempts), "budget")  # noqa: E731
     monkeypatch.setattr(cell_run, "repeat", once)
     nobody: Any = None
-    found = CellRun(product("mlx", timing=whole), nobody, nobody, nobody).repeat("", nobody)
+    found = CellRun(product("mlx", timing=whole), Backend(), nobody, nobody).repeat("", nobody)
     assert found["times"]["step_s"] == series[-1] and not list(attempts)
     given_up = [attempt["given_up"] for attempt in found["attempts"]]
     assert [next(why for why in ("IQR", "drifts") if why in said) for said in given_up] == reasons
