@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from itertools import accumulate
 from typing import Any, ClassVar
 
 from siliconprof.backends import _isolated, _torch_isolated
@@ -13,7 +14,7 @@ from siliconprof.backends._kernels import DRAWN, TorchKernels
 from siliconprof.backends._step import Stepper
 from siliconprof.backends._torch_operators import TorchProfiler
 from siliconprof.backends._torch_stepper import ADAMW, TorchStepper
-from siliconprof.backends.base import SAMPLED_VALUES, Arrays, Backend, Clock
+from siliconprof.backends.base import SAMPLED_VALUES, Arrays, Backend, Clock, Memory
 from siliconprof.store.cell import PRECISIONS
 
 SDP_KERNELS = {
@@ -52,6 +53,39 @@ class TorchClock(TorchPart, Clock):
             "number_per_run": measurement.number_per_run,
             "times_s": [float(seconds) for seconds in measurement.times],
         }
+
+
+class CpuMemory(Memory):
+    """Which only torch's profiler sees."""
+
+    means = "torch counts no memory on a CPU; the resident set stands for it"
+    peak_means = (
+        "what stands between steps, and the most that the allocator's events of one more, untimed "
+        "step sum to (torch.autograd.profiler)"
+    )
+
+    def step_peak_bytes(
+        self, step: Callable[[], Any] | None, standing: Sequence[Any]
+    ) -> tuple[int | None, str]:
+        """The step runs here, once more, under torch's profiler.
+
+        The CPU allocator reports every allocation and release to the profiler. Memory that the
+        libraries below torch allocate themselves is not counted.
+        """
+        from torch.autograd.profiler import profile  # torch.profiler's imports the compiler too
+
+        if step is None:
+            return None, "torch counts no memory on a CPU, and this step cannot be repeated alone"
+        storages = {x.untyped_storage().data_ptr(): x.untyped_storage().nbytes() for x in standing}
+        with profile(profile_memory=True) as profiler:
+            step()
+        events = profiler.kineto_results.events()
+        changes = sorted(
+            ((event.start_ns(), event.nbytes()) for event in events if event.name() == "[memory]"),
+            key=lambda change: change[0],
+        )
+        above = max(accumulate((n_bytes for _, n_bytes in changes), initial=0))
+        return sum(storages.values()) + above, self.peak_means
 
 
 class TorchArrays(TorchPart, Arrays):
@@ -145,6 +179,7 @@ class TorchBackend(Backend):
         self.dtype = {"fp16": torch.float16, "bf16": torch.bfloat16}.get(precision, torch.float32)
         self.autocast_dtype = {"amp-fp16": torch.float16, "amp-bf16": torch.bfloat16}.get(precision)
         self.clock = TorchClock(torch, self.device)
+        self.memory = CpuMemory()
         self.profiler = TorchProfiler(self.device.type)
         self.kernels = TorchKernels(torch, self.device)
         self.arrays = TorchArrays(torch, self.device, self.dtype, self.autocast)

@@ -307,6 +307,10 @@ class Backend:
         """How many GPUs it sees, after `import_framework`; raises what the driver says of none."""
         return 0
 
+    def visible_index(self, index: int) -> int:
+        """The index of a GPU in this process: a cell's sees its own only, the detection's all of them."""
+        return index if index < self.n_gpus() else 0
+
     def gpus(self) -> list[dict[str, Any]]:
         """The `identity` of each in the framework's order, with `error`: a line, or None if it works."""
         devices = []

@@ -27,17 +27,13 @@ MANAGED = "MLX's build for CUDA takes memory for arrays by cudaMallocManaged or 
 
 
 class MlxClock(Clock):
-    """The host's.
-
-    Attributes:
-        pending: an array that nobody has evaluated.
-    """
+    """The host's, which has what is pending computed before it is read."""
 
     means = "perf_counter after mx.eval of each phase's results and mx.synchronize()"
 
     def __init__(self, mx: Any) -> None:
         self.mx = mx
-        self.pending: Any = None
+        self.pending: Any = None  # an array
 
     def synchronize(self) -> None:
         if self.pending is not None:
@@ -47,11 +43,7 @@ class MlxClock(Clock):
 
 
 class MlxMemory(Memory):
-    """As MLX's allocator counts it.
-
-    Args:
-        gpu: MLX's information on the GPU; empty on a CPU.
-    """
+    """As MLX's allocator counts it."""
 
     prefix = "mlx"
     means = (
@@ -66,7 +58,7 @@ class MlxMemory(Memory):
     _earlier_bytes = 0
 
     def __init__(self, mx: Any, gpu: Mapping[str, Any]) -> None:
-        self.mx, self.gpu = mx, gpu
+        self.mx, self.gpu = mx, gpu  # what MLX tells of the GPU; empty on a CPU
 
     def allocated_bytes(self) -> int:
         return self.mx.get_active_memory()
@@ -253,7 +245,7 @@ class Plugin(Backend):
             return super().identity(device_kind, index)
         import mlx.core as mx
 
-        info = mx.device_info(mx.Device(mx.gpu, self._place(index)))
+        info = mx.device_info(mx.Device(mx.gpu, self.visible_index(index)))
         facts = {
             "name": info.get("device_name"),
             "memory_bytes": info.get("total_memory", info.get("memory_size")),
@@ -269,10 +261,6 @@ class Plugin(Backend):
 
         return mx.device_count(mx.gpu)
 
-    def _place(self, index: int) -> int:
-        """A cell's process sees its own GPU only, see `environment`; the detection's all of them."""
-        return index if index < self.n_gpus() else 0
-
     def open(self, device_kind: str, index: int, threads: int, precision: str) -> None:
         import mlx.core as mx
 
@@ -280,7 +268,7 @@ class Plugin(Backend):
             raise Unsupported("tf32: a GPU format; MLX on a CPU has none")
         self.mx = mx
         self.precision = precision
-        place = 0 if device_kind == "cpu" else self._place(index)
+        place = 0 if device_kind == "cpu" else self.visible_index(index)
         self.device = mx.Device(mx.cpu if device_kind == "cpu" else mx.gpu, place)
         mx.set_default_device(self.device)
         self.dtype = {"fp16": mx.float16, "bf16": mx.bfloat16}.get(precision, mx.float32)
@@ -288,7 +276,6 @@ class Plugin(Backend):
         self.clock = clock = MlxClock(mx)
         self.kernels = MlxKernels(mx, self.device, self.dtype)
         self.arrays = MlxArrays(mx, clock, self.dtype, self.compute_dtype)
-        # MLX's information on the GPU in use; empty on a CPU
         self.gpu = {} if self.device.type == mx.cpu else dict(mx.device_info(self.device))
         self.memory = memory = MlxMemory(mx, self.gpu)
         self.profiler = MlxProfiler(mx, bool(self.gpu), memory)

@@ -185,7 +185,7 @@ class Plugin(TorchBackend):
     def identity(self, device_kind: str, index: int) -> dict[str, Any]:
         import torch
 
-        properties = torch.cuda.get_device_properties(self._place(index))
+        properties = torch.cuda.get_device_properties(self.visible_index(index))
         return {
             "name": properties.name,
             "memory_bytes": properties.total_memory,
@@ -198,18 +198,10 @@ class Plugin(TorchBackend):
         torch.cuda.init()  # raises with the driver's message where `is_available` only says False
         return torch.cuda.device_count()
 
-    @staticmethod
-    def _place(index: int) -> int:
-        """A cell's process sees its own GPU only, see `environment`; the detection's all of them."""
-        import torch
-
-        return index if index < torch.cuda.device_count() else 0
-
     def open(self, device_kind: str, index: int, threads: int, precision: str) -> None:
         import torch
 
-        index = self._place(index)
-        super().open(device_kind, index, threads, precision)
+        super().open(device_kind, self.visible_index(index), threads, precision)
         torch.cuda.set_device(self.device)
         self.clock = CudaClock(torch, self.device)
         self.memory = CudaMemory(torch, self.device)
