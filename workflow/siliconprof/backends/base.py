@@ -209,7 +209,7 @@ class Profiler:
 
 
 class Backend:
-    """A software path to a device, whose parts are those of a device that does without until `open`."""
+    """A software path to a device. Until `open` its parts are those of a device that has no such thing."""
 
     clock: Clock = Clock()
     memory: Memory = Memory()
@@ -338,13 +338,9 @@ class Backend:
             return None, f"{self.name} does not tell the GPU's caches"
         return caches.last_level_bytes()
 
-    # -- sensors -------------------------------------------------------------------------
-
     def gpu_address(self) -> tuple[str, str] | None:
         """(vendor, NVML's UUID or "") of the GPU in use, for `hosts.sensors`; None on a CPU."""
         return None
-
-    # -- training ------------------------------------------------------------------------
 
     def choose_attention(self, name: str) -> None:
         """Train by one of `attentions` from here on."""
