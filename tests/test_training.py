@@ -111,7 +111,7 @@ def losses(record: dict[str, Any]) -> list[float]:
 def test_a_training_that_takes_ten_budgets_ends_with_fewer_steps_and_says_so(
     study: Checkout,
 ) -> None:
-    """Two of each kind, and none beside them."""
+    """Two of each kind, and beside them those in which operators are timed."""
     records = {name: r for (name, *_), r in found(study).items() if name.startswith("overruns")}
     assert len(records) == 2
     for record in records.values():
@@ -119,6 +119,8 @@ def test_a_training_that_takes_ten_budgets_ends_with_fewer_steps_and_says_so(
         assert record["status"] == "ok" and point["stopped_by"] == "overrun"
         assert len(point["times"]["whole_step_s"]) == len(point["times"]["step_s"]) == 2
         assert not point["times"]["unsynchronised_step_s"]
+        assert point["operators"]["reason"] is None
+        assert {len(row["seconds"]) for row in point["operators"]["rows"]} == {1}
         (flag,) = (flag for flag in record["flags"] if flag["code"] == "fewer_repeats")
         assert flag["detail"].startswith("1 of 1 points: ended after 10 times its budget")
 

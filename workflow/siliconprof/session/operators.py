@@ -44,13 +44,15 @@ class Operators:
         self._watching = ExitStack()
         self._seen: Any = None
 
-    def due(self, others: int) -> bool:
+    def due(self, others: int, overruns: bool = False) -> bool:
         """Whether the next step is to be watched.
 
         Args:
             others: steps that were timed in the usual way so far.
+            overruns: whether the training is about to end early: its operators are timed once before.
         """
-        return self._reason is None and others >= self._next
+        is_due = not self._times if overruns else others >= self._next
+        return self._reason is None and is_due
 
     def begin(self, others: int) -> None:
         """Watch the step that begins, which is split."""

@@ -124,8 +124,7 @@ class StepSchedule:
             split, whole = len(self.times.step_s), len(self.times.whole_step_s)
             if split > whole:
                 return "whole"
-            watches = self.tells_operators and not self.pace.overruns()
-            if watches and self.operators.due(split):
+            if self.tells_operators and self.operators.due(split, self.pace.overruns()):
                 return OPERATORS
             if not self.pace.done():  # stops with as many split steps as whole ones
                 return "split" if self.compilation() is None else "whole"
@@ -361,8 +360,7 @@ class StepSchedule:
         def again() -> Any:
             return stepper.step(next(batches), self.clock)
 
-        if not self.overran:
-            point |= operators.watch_step(self.cell_run, again, self.clock)
+        point |= operators.watch_step(self.cell_run, again, self.clock)
         point["memory"] |= memory_limit.peak_of_step(self.cell_run, again, stepper.standing())
 
 
