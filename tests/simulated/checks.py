@@ -45,24 +45,23 @@ def opened(precision: str = "fp32") -> Any:
 def test_simulated_card_is_waited_for() -> None:
     """A call lasts as long as the card works; marks agree with the clock, in seconds."""
     backend = opened()
-    a, b = backend.arrays.normal((512, 512), 0), backend.arrays.normal((512, 512), 1)
-    backend.arrays.matmul(a, b)  # its workspace
+    arrays, clock = backend.arrays, backend.clock
+    a, b = arrays.normal((512, 512), 0), arrays.normal((512, 512), 1)
+    arrays.matmul(a, b)  # its workspace
     needs = 2 * 512**3 / H200.flop_rates["fp32"]
-    assert call_s(lambda: backend.arrays.matmul(a, b), backend.clock) == pytest.approx(
-        needs, rel=0.2
-    )
+    assert call_s(lambda: arrays.matmul(a, b), clock) == pytest.approx(needs, rel=0.2)
     began = time.perf_counter()
-    backend.arrays.matmul(a, b)
+    arrays.matmul(a, b)
     assert time.perf_counter() - began < needs / 2  # handing over is no waiting
-    backend.clock.synchronize()
-    begin = backend.clock.mark()
+    clock.synchronize()
+    begin = clock.mark()
     began = time.perf_counter()
-    backend.arrays.matmul(a, b)
-    end = backend.clock.mark()
+    arrays.matmul(a, b)
+    end = clock.mark()
     with pytest.raises(RuntimeError, match="not ready"):
-        backend.clock.seconds_between(begin, end)
-    backend.clock.synchronize()
-    between, wall = backend.clock.seconds_between(begin, end), time.perf_counter() - began
+        clock.seconds_between(begin, end)
+    clock.synchronize()
+    between, wall = clock.seconds_between(begin, end), time.perf_counter() - began
     assert between == pytest.approx(needs, rel=0.2) and between == pytest.approx(wall, rel=0.2)
 
 

@@ -42,13 +42,10 @@ CONTRACT = (
 
 def product_s(backend: Any) -> float:
     """The fastest of some products, as the package times them."""
-    a, b = backend.arrays.normal((512, 512), 0), backend.arrays.normal((512, 512), 1)
+    arrays, clock = backend.arrays, backend.clock
+    a, b = arrays.normal((512, 512), 0), arrays.normal((512, 512), 1)
     plan = timing.Plan(warmup_iterations=2, warmup_budget_s=0, iterations=5, budget_s=0)
-    return min(
-        timing.repeat(
-            lambda: backend.arrays.matmul(a, b), backend.clock, plan, lambda *_: None
-        ).times_s
-    )
+    return min(timing.repeat(lambda: arrays.matmul(a, b), clock, plan, lambda *_: None).times_s)
 
 
 def waiting_counts(name: str) -> None:
@@ -105,9 +102,8 @@ def operators_are_told(workload: Any, batch: Any) -> None:
     alone = backend.stepper(workload, 5)
     same = [alone.step(batch, conftest.NoClock(split=True))() for _ in losses]
     assert losses == pytest.approx(same, rel=1e-5)
-    launches = backend.profiler.count_launches(
-        lambda: alone.step(batch, conftest.NoClock(split=True))
-    )
+    no_clock = conftest.NoClock(split=True)
+    launches = backend.profiler.count_launches(lambda: alone.step(batch, no_clock))
     assert 0 < launches <= sum(row["count"] for row in found["rows"])
 
 
