@@ -122,16 +122,16 @@ def test_the_peak_of_a_step_is_predicted(kind: str, backend: str, tmp_path: Path
     workload = causal_lm(kind, tmp_path)
     opened_backend = opened(backend)
     gc.collect()
-    before = opened_backend.memory_bytes() or 0  # of other tests
+    before = opened_backend.memory.allocated_bytes() or 0  # of other tests
     stepper = opened_backend.stepper(workload, 0)
 
     def step() -> Any:
         return stepper.step(tokens(3, 4), NoClock())()
 
     step()
-    opened_backend.reset_peak_memory()
+    opened_backend.memory.reset_peak()
     step()
-    peak, _ = opened_backend.step_peak_bytes(step, stepper.standing())
+    peak, _ = opened_backend.memory.step_peak_bytes(step, stepper.standing())
     predicted = footprint.total(workload.memory_bytes("fp32", backend))
     assert predicted == pytest.approx(peak - before, rel=0.1)
 

@@ -130,7 +130,7 @@ def test_a_wrong_result_is_refused(tmp_path: Path) -> None:
     for name, right, planted in (
         ("_torch", "return self.torch.matmul(a, b)", "return self.torch.matmul(a, b) * 1.01"),
         ("_torch", "(a, b), cotangent, retain", "(a, b), 1.01 * cotangent, retain"),
-        ("mlx", "self._last = a @ b\n", "self._last = 1.01 * (a @ b)\n"),
+        ("mlx", "self.clock.pending = a @ b\n", "self.clock.pending = 1.01 * (a @ b)\n"),
         ("mlx", "[a, b], [cotangent])", "[a, b], [1.01 * cotangent])"),
     ):
         path = wrong.path / f"workflow/siliconprof/backends/{name}.py"

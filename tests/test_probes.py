@@ -210,7 +210,7 @@ def test_a_mac_s_gpu_and_soc_are_two_scopes(
     mac: Mac, hasty: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waits = []
-    monkeypatch.setattr(type(mac.backend), "synchronize", lambda self: waits.append(1))
+    monkeypatch.setattr(type(mac.backend.clock), "synchronize", lambda self: waits.append(1))
     meter = EnergyMeter(mac.backend, plan(0.55, 0.3))
     meter.idle("before")
     before = len(waits)

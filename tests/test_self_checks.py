@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from conftest import cpu_cell
 from measuring import by_hand
+from siliconprof.backends.base import Backend
 from siliconprof.measure import scratch
 from siliconprof.session import cell_run, measurement, reference_kernels, self_checks, timing
 from siliconprof.session.cell_run import CellRun
@@ -136,10 +137,10 @@ def test_cells_of_a_run_share_what_was_checked_and_did_not_fail(tmp_path: Path) 
 
 # -- planted faults ----------------------------------------------------------------------------
 
-MLX = "from siliconprof.backends.mlx import Plugin\n"
-NO_WAIT = MLX + "Plugin.synchronize = lambda self: None\n"
-NOBODY_EVALUATES = NO_WAIT + "Plugin.evaluate = lambda self, value: None\n"
-NOBODY_WAITS = NO_WAIT + "Plugin.evaluate = lambda self, value: self.mx.async_eval(value)\n"
+MLX = "from siliconprof.backends.mlx import MlxArrays, MlxClock\n"
+NO_WAIT = MLX + "MlxClock.synchronize = lambda self: None\n"
+NOBODY_EVALUATES = NO_WAIT + "MlxArrays.eval = lambda self, value: None\n"
+NOBODY_WAITS = NO_WAIT + "MlxArrays.eval = lambda self, value: self.mx.async_eval(value)\n"
 
 
 @pytest.mark.flaky(reruns=1)  # its checks are of measured times
@@ -158,10 +159,10 @@ def test_a_synchronisation_left_out_is_caught(fault: str, tmp_path: Path) -> Non
 
 NO_WAIT_AT_MARKS = MLX + (
     "import time\n"
-    "Plugin.evaluate = lambda self, value: self.mx.async_eval(value)\n"
-    "Plugin.mark = lambda self: time.perf_counter()\n"
+    "MlxArrays.eval = lambda self, value: self.mx.async_eval(value)\n"
+    "MlxClock.mark = lambda self: time.perf_counter()\n"
 )
-FAST_MARKS = MLX + "Plugin.seconds_between = lambda self, a, b: 1.2 * (b - a)\n"
+FAST_MARKS = MLX + "MlxClock.seconds_between = lambda self, a, b: 1.2 * (b - a)\n"
 
 
 @pytest.mark.parametrize(("fault", "above"), [(NO_WAIT_AT_MARKS, 0), (FAST_MARKS, 1.1)])
@@ -197,14 +198,14 @@ def test_another_precision_than_the_one_claimed_is_caught(tmp_path: Path) -> Non
     """A product in bf16 under the name fp32: wrong where its operator is checked, else no fp32."""
     narrow = "    a, b = a.astype(self.mx.bfloat16), b.astype(self.mx.bfloat16)\n"
     lines = (
-        "right = Plugin.matmul\n"
+        "right = MlxArrays.matmul\n"
         "def matmul(self, a, b):\n"
         "    wide = right(self, a, b)\n"
         "{condition}"
         f"{narrow}"
-        "    self._last = (a @ b).astype(self.dtype)\n"
-        "    return self._last\n"
-        "Plugin.matmul = matmul\n"
+        "    self.clock.pending = (a @ b).astype(self.dtype)\n"
+        "    return self.clock.pending\n"
+        "MlxArrays.matmul = matmul\n"
     )
     made = measure(tmp_path / "all", product("mlx"), MLX + lines.format(condition=""))
     assert made["status"] == "failed"
@@ -223,13 +224,13 @@ WIDE = {
 def matmul(self, a, b):
     with self.mx.stream(self.mx.cpu):
         product = a.astype(self.mx.float64) @ b.astype(self.mx.float64)
-        self._last = product.astype(self.dtype)
-    return self._last
-Plugin.matmul = matmul
+        self.clock.pending = product.astype(self.dtype)
+    return self.clock.pending
+MlxArrays.matmul = matmul
 """,
     "torch-cpu": """
-from siliconprof.backends._torch import TorchBackend
-TorchBackend.matmul = lambda self, a, b: (a.double() @ b.double()).to(a.dtype)
+from siliconprof.backends._torch import TorchArrays
+TorchArrays.matmul = lambda self, a, b: (a.double() @ b.double()).to(a.dtype)
 """,
 }
 
@@ -331,12 +332,12 @@ def test_a_planted_drift_is_measured_again_and_flagged(tmp_path: Path) -> None:
     """Every call takes a little longer than the one before it; both attempts are in the record."""
     fault = MLX + (
         "import itertools, time\n"
-        "right, calls = Plugin.evaluate, itertools.count()\n"
+        "right, calls = MlxArrays.eval, itertools.count()\n"
         "def evaluate(self, value):\n"
         "    if value.ndim == 3:\n"  # the operation, and not the checks before it
         "        time.sleep(0.002 + 0.0002 * next(calls))\n"
         "    right(self, value)\n"
-        "Plugin.evaluate = evaluate\n"
+        "MlxArrays.eval = evaluate\n"
     )
     made = measure(tmp_path, product("mlx", timing=REPEATS), fault)
     (point,) = made["points"]
@@ -388,7 +389,7 @@ def test_what_scatters_or_drifts_is_measured_again_within_limits(
     once: Any = lambda *_: Repeats([], next(attempts), "budget")  # noqa: E731
     monkeypatch.setattr(cell_run, "repeat", once)
     nobody: Any = None
-    found = CellRun(product("mlx", timing=whole), nobody, nobody, nobody).repeat("", nobody)
+    found = CellRun(product("mlx", timing=whole), Backend(), nobody, nobody).repeat("", nobody)
     assert found["times"]["step_s"] == series[-1] and not list(attempts)
     given_up = [attempt["given_up"] for attempt in found["attempts"]]
     assert [next(why for why in ("IQR", "drifts") if why in said) for said in given_up] == reasons

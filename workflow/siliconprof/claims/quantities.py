@@ -34,9 +34,10 @@ from siliconprof.claims.evidence import (
 from siliconprof.claims.figures import Figure, ratio
 from siliconprof.errors import nearest
 from siliconprof.memory.memory_model import BYTES_PER_PARAMETER
+from siliconprof.parameters import one_of
 from siliconprof.stats import line_fit, statistics, training_course
 from siliconprof.store import columns
-from siliconprof.store.model import Part, Text, matches, one_of
+from siliconprof.store.model import Part, Text, matches
 
 LEAST_SAMPLES = 9  # three in each third of a course
 LEAST_COURSE = 100  # steps; the report tells of a difference of 20 of them
@@ -366,13 +367,13 @@ class Quantity(Part):
     """What claims compare: a figure of each row, or a word about it."""
 
     label: Text
-    unit: Annotated[str, *one_of(UNITS)] = ""
-    rows: Annotated[str, *one_of((POINTS, CELLS, SHAPES, BACKENDS))] = POINTS
+    unit: Annotated[str, one_of(UNITS)] = ""
+    rows: Annotated[str, one_of((POINTS, CELLS, SHAPES, BACKENDS))] = POINTS
     fastest: bool = False  # whether only the backend with the largest figure counts
     # One of these says how it is read: a formula, a column of words, one of `READERS`.
     value: Annotated[str, matches(FORMULA, "a formula of columns")] = ""
     word: str = ""
-    reader: Annotated[str, *one_of(sorted(READERS))] = ""
+    reader: Annotated[str, one_of(sorted(READERS))] = ""
     basis: str = ""  # of a value that is exact; without it one has the error of its step's time
 
     @model_validator(mode="after")
