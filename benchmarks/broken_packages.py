@@ -76,7 +76,7 @@ def experiment(workloads: Iterable[str]) -> dict[str, Any]:
         "backends": ["torch-cpu", "mlx"],
         "precisions": ["fp32"],
         "timing": shared.TIMING,
-        "retry_contended_s": 0,
+        "remeasure_contended_s": 0,
         "datasets": {
             "words": {"source": "builtin", "vocab_size": 300, "max_bytes": 20000},
             "clips": clips | {"vocab_size": 300, "max_clips": 4},

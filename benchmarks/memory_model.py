@@ -106,15 +106,15 @@ def measure(shape: str) -> int:
         raise SystemExit(f"{name}: {reason}")
     training = trained(workload, name, precision, THREADS)
     backend, clock = training.backend, training.clock
-    backend.reset_peak_memory()
-    counts = backend.peak_memory_bytes() is not None
+    backend.memory.reset_peak()
+    counts = backend.memory.peak_bytes() is not None
     for index in range(WARM_UP + STEPS * counts):
         clock.start(split=bool(index % 2))
         loss = training.step()
         clock.stop()
         loss()
     clock.split = False
-    peak_bytes, means = backend.step_peak_bytes(training.step, training.stepper.standing())
+    peak_bytes, means = backend.memory.step_peak_bytes(training.step, training.stepper.standing())
     if peak_bytes is None:
         raise SystemExit(f"{name}: {means}")
     return int(peak_bytes)

@@ -40,7 +40,12 @@ def experiment(n_workloads: int, **more: Any) -> str:
     workloads = {
         f"mm{index}": product | {"shapes": [[1, 8, 8, index + 1]]} for index in range(n_workloads)
     }
-    axes = {"backends": ["mlx"], "precisions": ["fp32"], "timing": TIMING, "retry_contended_s": 0}
+    axes = {
+        "backends": ["mlx"],
+        "precisions": ["fp32"],
+        "timing": TIMING,
+        "remeasure_contended_s": 0,
+    }
     return json.dumps(axes | {"workloads": workloads} | more)  # YAML, with no anchors
 
 

@@ -14,7 +14,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -27,7 +26,11 @@ import snakemake_fork
 import yaml
 from filelock import FileLock
 
-pytest_plugins = ("faulty_cells", "fake_sensors")  # fixtures that several files use
+pytest_plugins = (
+    "scheduling",
+    "faulty_cells",
+    "fake_sensors",
+)  # hooks, and fixtures of several files
 ROOT = Path(__file__).resolve().parents[1]
 PARTS = ("envs", "Snakefile", "workflow", "config", "profiles", "report", "pyproject.toml")
 sys.path.insert(0, str(ROOT / "workflow"))
@@ -187,7 +190,7 @@ class Checkout:
 
     def configure(self, **config: Any) -> None:
         """Write config/config.yaml; nothing is measured twice because of other tests."""
-        text = yaml.safe_dump({"retry_contended_s": 0} | config, sort_keys=False)
+        text = yaml.safe_dump({"remeasure_contended_s": 0} | config, sort_keys=False)
         (self.path / "config" / "config.yaml").write_text(text, encoding="utf-8")
 
     def reconfigure(self, change: Callable[[dict[str, Any]], Any]) -> None:
@@ -435,55 +438,3 @@ def default_run(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     done = copy.snakemake("report", "--set-resources", "measure:time_limit_s=3000")
     (copy.path.parent / "output.txt").write_text(done.stdout + done.stderr, encoding="utf-8")
     return copy
-
-
-@cache
-def _makes_something_once(file: str) -> bool:
-    """Whether tests of a file, by its path in the project, share what one of them has made."""
-    return 'scope="module"' in (ROOT / file).read_text(encoding="utf-8")
-
-
-def _together(nodeid: str) -> str:
-    """What a worker takes at a time: a file whose tests share something, else a test."""
-    file = nodeid.partition("::")[0]
-    return file if _makes_something_once(file) else nodeid
-
-
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """As `--dist loadgroup`, which knows its groups no more under pytest 9.2 (xdist 3.8.0)."""
-    from xdist.scheduler import LoadScopeScheduling
-
-    class Scheduling(LoadScopeScheduling):
-        def _split_scope(self, nodeid: str) -> str:
-            return _together(nodeid)
-
-    return Scheduling(config, log)
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """For workers: what takes long comes first."""
-    if WORKER:
-        long = Counter(
-            _together(i.nodeid)
-            for i in items
-            if {"slow", "campaign"} & {m.name for m in i.iter_markers()}
-        )
-        items.sort(key=lambda item: -long[_together(item.nodeid)])
-
-
-def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """Where skips are forbidden, a skip without the mark gpu or apple fails the run.
-
-    With workers, the controller has the reports of all and is the one with a terminal.
-    """
-    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
-    if reporter is None or not os.environ.get("SILICONPROF_FORBID_SKIPS"):
-        return
-    wrong = [
-        report.nodeid
-        for report in reporter.stats.get("skipped", [])
-        if not {"gpu", "apple"} & set(report.keywords)
-    ]
-    if wrong:
-        reporter.write_line("skipped without the mark gpu or apple: " + ", ".join(wrong), red=True)
-        session.exitstatus = 1

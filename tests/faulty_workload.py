@@ -130,4 +130,4 @@ class Plugin(KernelWorkload):
         ones = backend.torch.ones if backend.framework == "torch" else backend.mx.ones
         while True:
             kept.append(ones((self.parameters["mib"], 1 << 18)))
-            backend.evaluate(kept[-1])
+            backend.arrays.eval(kept[-1])

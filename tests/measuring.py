@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from conftest import ROOT, code_of_the_tests, opened
+from conftest import ROOT, code_of_the_tests, opened, record_problems, until
+from siliconprof import plugins
 from siliconprof.lifetime import PIPELINE_VARIABLE
 from siliconprof.measure import scratch
 from siliconprof.session import operators
 from siliconprof.session.cell_run import CellRun
 from siliconprof.session.resolved_cell import ResolvedCell
+from siliconprof.session.sampler import SAMPLE_EVERY_S, Sampler
 from siliconprof.session.timing import PhaseClock
 from siliconprof.store import record
 from siliconprof.store.cell import Cell
@@ -89,3 +94,20 @@ def watched(backend: Any, step: Callable[[], Any], clock: PhaseClock) -> dict[st
         timed=lambda _: None,
     )
     return operators.watch_step(session, step, clock)["operators"]
+
+
+def sampled(session: Any, seconds: float, **more: Any) -> Sampler:
+    """Take the samples of so long; the session's flags are filled afterwards."""
+    with Sampler(session, **more) as taken:
+        time.sleep(seconds)
+        until(  # on a busy host its thread, which ends where no probe is left, may be late
+            lambda: (
+                len(taken.samples) > seconds // SAMPLE_EVERY_S
+                or "probes" not in {thread.name for thread in threading.enumerate()}
+            )
+        )
+    assert record_problems(taken.samples, "samples") == []
+    assert record_problems(taken.summaries, "probes") == []
+    assert taken.summaries.keys() == set(plugins.names("probes"))
+    json.dumps(taken.summaries, allow_nan=False)
+    return taken

@@ -17,6 +17,13 @@ from conftest import ROOT
 from siliconprof.datasets import dataset_spec, prepare, prepared, training_data
 
 WORKFLOW = ROOT / "workflow"
+BUILTIN = {"name": "builtin", "source": "builtin", "vocab_size": 512}
+SMALL = {
+    "text": BUILTIN | {"max_bytes": 5000},
+    "speech": BUILTIN | {"kind": "speech", "max_clips": 3},
+    "images": {"name": "builtin", "source": "builtin", "kind": "images"}
+    | {"n_train": 30, "n_validation": 12, "n_test": 10},
+}
 
 
 def as_json(dataset: dict[str, Any]) -> str:

@@ -7,6 +7,7 @@ import itertools
 import mmap
 import os
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,8 +17,8 @@ from conftest import QUICK, Checkout, cpu_cell, own_project, record_problems
 from measuring import session_of as session
 from siliconprof.analyse import ceilings
 from siliconprof.analyse.throughputs import PLACE
-from siliconprof.backends import _streams
-from siliconprof.backends.base import Backend
+from siliconprof.backends import _kernels
+from siliconprof.backends.base import Arrays, Backend, Clock
 from siliconprof.hosts import caches, machine
 from siliconprof.probes import page_faults
 from siliconprof.session.cell_run import CellRun
@@ -118,8 +119,8 @@ def test_a_cold_cache_goes_round_more_than_the_cache_holds(records: Any, backend
 def test_cold_arrays_are_apart_and_each_has_its_turn() -> None:
     """No two sets share a byte, all are used before the first again, all held different data."""
     asked = session(cpu_cell("torch-cpu", "bandwidth"))
-    stream = asked.backend.stream("triad")
-    arrays = bandwidth.Arrays(asked, "triad", stream, SMALL, round_bytes=10 * SMALL)
+    stream = asked.backend.kernels.stream("triad")
+    arrays = bandwidth.ArraySets(asked, "triad", stream, SMALL, round_bytes=10 * SMALL)
     launches = arrays.launches()
     assert arrays.sets == len(launches) == 11
     parts = [part for launch in launches for part in (launch.into, *launch.inputs)]
@@ -135,9 +136,11 @@ def test_a_kernel_that_does_not_do_its_work_is_not_timed(
 ) -> None:
     """The memory that it should write to never holds the right result before."""
     asked = session(cpu_cell(backend, "bandwidth", {"working_sets_bytes": [SMALL]}))
-    stream = asked.backend.stream
+    stream = asked.backend.kernels.stream
     idle = stream(kernel)._replace(run=SKIPPED[backend, kernel])
-    monkeypatch.setattr(asked.backend, "stream", lambda n: idle if n == kernel else stream(n))
+    monkeypatch.setattr(
+        asked.backend.kernels, "stream", lambda n: idle if n == kernel else stream(n)
+    )
     with pytest.raises(ArithmeticError, match=f"the warm {kernel} of {SMALL} bytes is wrong"):
         asked.workload.measure(asked)
     assert kernel not in {point["params"]["kernel"] for point in asked.points}
@@ -175,19 +178,13 @@ def test_arrays_that_memory_cannot_hold_are_left_out_and_named() -> None:
 # -- a card whose calls are shorter than their launch ------------------------------------------
 
 
-class Card(Backend):
-    """A GPU with HBM on a virtual clock: launches go to a queue, and only waiting waits for it."""
+class QueueClock(Clock):
+    """The host's, of which launches go to a queue, and only waiting waits for it."""
 
-    name = "card"
-    framework = "torch"
-    cache_bytes, cached_bytes_per_s = 50 * 2**20, 11e12
-    bytes_per_s = 4.8e12
-    launch_s, wait_s = 4e-6, 10e-6
+    wait_s = 10e-6
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self) -> None:
         self.now_s = self.free_s = 0.0  # of the host, and when the queue is empty
-        monkeypatch.setattr(time, "perf_counter", self.read)
-        monkeypatch.setattr(time, "sleep", lambda s: setattr(self, "now_s", self.now_s + s))
 
     def read(self) -> float:
         self.now_s += 5e-8
@@ -196,29 +193,8 @@ class Card(Backend):
     def synchronize(self) -> None:
         self.now_s = max(self.now_s, self.free_s) + self.wait_s
 
-    def last_level_cache(self) -> tuple[int, str]:
-        return self.cache_bytes, "simulated"
 
-    def repeated_normal(self, count: int) -> np.ndarray:
-        self.held_bytes = 4 * count
-        return np.broadcast_to(np.float32(0), count)  # takes no memory
-
-    def relative_error(self, result: Any, reference: Any, *inputs: Any) -> float:
-        return 0.0
-
-    def stream(self, kernel: str) -> _streams.Stream:
-        def run(into: np.ndarray, *inputs: np.ndarray) -> np.ndarray:
-            cached = self.held_bytes <= self.cache_bytes
-            rate = self.cached_bytes_per_s if cached else self.bytes_per_s
-            moved = 4 * sum(part.size for part in (into, *inputs))
-            self.now_s += self.launch_s
-            self.free_s = max(self.now_s, self.free_s) + moved / rate
-            return into
-
-        return _streams.Stream(lambda flat: flat, run, lambda *_: None, 0, "simulated")
-
-
-class CardWithEvents(Card):
+class EventClock(QueueClock):
     """The same, whose marks are in the queue as CUDA's events are."""
 
     def mark(self) -> float:
@@ -227,19 +203,68 @@ class CardWithEvents(Card):
         return self.free_s
 
 
-@pytest.mark.parametrize("card", [Card, CardWithEvents])
+class CardArrays(Arrays):
+    """Arrays that take no memory."""
+
+    def repeated_normal(self, count: int) -> np.ndarray:
+        self.held_bytes = 4 * count
+        return np.broadcast_to(np.float32(0), count)
+
+    def relative_error(self, result: Any, reference: Any, *inputs: Any) -> float:
+        return 0.0
+
+
+class CardKernels(_kernels.Kernels):
+    """Streams as fast as the card's cache or its memory."""
+
+    def __init__(self, card: Card) -> None:
+        self.card = card
+
+    def stream(self, kernel: str) -> _kernels.Stream:
+        card, clock = self.card, self.card.clock
+
+        def run(into: np.ndarray, *inputs: np.ndarray) -> np.ndarray:
+            cached = card.arrays.held_bytes <= card.cache_bytes
+            rate = card.cached_bytes_per_s if cached else card.bytes_per_s
+            moved = 4 * sum(part.size for part in (into, *inputs))
+            clock.now_s += card.launch_s
+            clock.free_s = max(clock.now_s, clock.free_s) + moved / rate
+            return into
+
+        return _kernels.Stream(lambda flat: flat, run, lambda *_: None, 0, "simulated")
+
+
+class Card(Backend):
+    """A GPU with HBM on a virtual clock."""
+
+    name = "card"
+    framework = "torch"
+    cache_bytes, cached_bytes_per_s = 50 * 2**20, 11e12
+    bytes_per_s = 4.8e12
+    launch_s = 4e-6
+
+    def __init__(self, clock: QueueClock) -> None:
+        self.clock: QueueClock = clock
+        self.arrays: CardArrays = CardArrays()
+        self.kernels = CardKernels(self)
+
+    def last_level_cache(self) -> tuple[int, str]:
+        return self.cache_bytes, "simulated"
+
+
+@pytest.mark.parametrize("clock", [QueueClock(), EventClock()], ids=["waits", "events"])
 def test_the_ceilings_of_a_fast_card_are_its_own_and_not_its_launches(
-    card: type[Card], monkeypatch: pytest.MonkeyPatch
+    clock: QueueClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Four caches are copied in 42 µs, a wait takes 10 and a launch 4: the set has to grow."""
+    monkeypatch.setattr(time, "perf_counter", clock.read)
+    monkeypatch.setattr(time, "sleep", lambda s: setattr(clock, "now_s", clock.now_s + s))
     own = {"device_kind": "gpu", "device_memory_bytes": 141 * 10**9, "timing": {"iterations": 5}}
     asked = cpu_cell("torch-cuda", "bandwidth", {"sweep_factor": 16}, **own)  # as by default
-    simulated = CellRun(
-        asked, card(monkeypatch), ResolvedCell(asked).workload, lambda message: None
-    )
+    simulated = CellRun(asked, Card(clock), ResolvedCell(asked).workload, lambda message: None)
     simulated.workload.measure(simulated)
     waits_s = simulated.method["bandwidth"]["launch_and_wait_s"].values()
-    assert min(waits_s) > card.wait_s  # events tell of no wait
+    assert min(waits_s) > clock.wait_s  # events tell of no wait
     rows = [
         point["params"]
         | {"bytes_per_s": point["bytes"] / statistics.median(point["times"]["step_s"])}
@@ -276,18 +301,16 @@ def test_the_ceilings_of_a_fast_card_are_its_own_and_not_its_launches(
 # -- transfers ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("direction", [_streams.HOST_TO_DEVICE, _streams.DEVICE_TO_HOST])
+@pytest.mark.parametrize("direction", [_kernels.HOST_TO_DEVICE, _kernels.DEVICE_TO_HOST])
 def test_what_arrives_is_compared_with_what_was_sent(direction: str) -> None:
     """The frameworks' own code for a transfer, from this host's memory to this host's memory."""
-    torch, mx = (
-        getattr(session(cpu_cell(backend, "copy")).backend, name)
-        for backend, name in (("torch-cpu", "torch"), ("mlx", "mx"))
-    )
-    cpu = torch.device("cpu")
-    for transfer, _ in (
-        _streams.torch_transfer(torch, cpu, direction, False, 1000, 3),
-        _streams.mlx_transfer(mx, direction, 1000, 3),
+    torch, mlx = (session(cpu_cell(name, "copy")).backend for name in ("torch-cpu", "mlx"))
+    gpu = SimpleNamespace(type=mlx.mx.gpu)
+    for kernels in (
+        _kernels.TorchGpuKernels(torch.torch, torch.device),
+        _kernels.MlxKernels(mlx.mx, gpu, mlx.dtype),
     ):
+        transfer, _ = kernels.transfer(direction, False, 1000, 3)
         arrived = transfer.launch()
         assert transfer.arrived(arrived)
         assert not transfer.arrived(arrived + 1)

@@ -21,7 +21,6 @@ UNREAD = {"source": "folder", "path": "/none/" + "x" * 400, "vocab_size": 300}
 
 
 @pytest.mark.campaign
-@pytest.mark.flaky(reruns=0)
 def test_a_hundred_cells_reach_the_page(tmp_path: Path) -> None:
     """Each in a process of its own, in the default profile; the same command then does nothing."""
     project = own_project(tmp_path, shared=False)

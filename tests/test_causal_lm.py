@@ -122,16 +122,16 @@ def test_the_peak_of_a_step_is_predicted(kind: str, backend: str, tmp_path: Path
     workload = causal_lm(kind, tmp_path)
     opened_backend = opened(backend)
     gc.collect()
-    before = opened_backend.memory_bytes() or 0  # of other tests
+    before = opened_backend.memory.allocated_bytes() or 0  # of other tests
     stepper = opened_backend.stepper(workload, 0)
 
     def step() -> Any:
         return stepper.step(tokens(3, 4), NoClock())()
 
     step()
-    opened_backend.reset_peak_memory()
+    opened_backend.memory.reset_peak()
     step()
-    peak, _ = opened_backend.step_peak_bytes(step, stepper.standing())
+    peak, _ = opened_backend.memory.step_peak_bytes(step, stepper.standing())
     predicted = footprint.total(workload.memory_bytes("fp32", backend))
     assert predicted == pytest.approx(peak - before, rel=0.1)
 
@@ -371,7 +371,9 @@ def test_a_report_of_a_model_answers_for_it_alone(tmp_path: Path) -> None:
     project = own_project(tmp_path / "project")
     default = config.read(str(project.path / "config" / "config.yaml"))
     quick = ["matmul-small", "bandwidth", "kernel-launch"]
-    project.configure(**default | {"precisions": ["fp32"], "quick": quick, "retry_contended_s": 0})
+    project.configure(
+        **default | {"precisions": ["fp32"], "quick": quick, "remeasure_contended_s": 0}
+    )
     arguments = ("report", "--config", f"model={model}", "host=desk")
     plan = project.stage("pipeline.cli", "plan", "--config", *arguments[2:]).stdout
     assert "mine-1x128-plain" in plan

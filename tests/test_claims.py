@@ -1,35 +1,25 @@
 """Published claims: every comparison with every verdict, from small tables over the stage.
 
-Each case alters what was measured and nothing else; the claim stays. The shipped claims file is
-read as it is, and broken ones are refused line by line.
+Each case alters what was measured and nothing else; the claim stays.
 """
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from conftest import ROOT
-from siliconprof.claims import judge
+from claim_entries import GROWS, Tables, altered, claim, judged, shipped
 from siliconprof.claims.figures import OPEN as OPEN_ANSWER
 from siliconprof.claims.figures import Region
-from siliconprof.claims.quantities import QUANTITIES
 from siliconprof.claims.verdicts import CLAIM_VERDICTS
-from siliconprof.errors import UserError
 from siliconprof.stats import training_course
-from siliconprof.store import columns, published, table_files
 from siliconprof.store.record import HERE, REFERENCE
 from siliconprof.store.table_files import KEY
-from synthetic_results import CPU, host_file, run, table
 
 YES, NO, OPEN, ABSENT = CLAIM_VERDICTS
-SHIPPED = ROOT / "config/claims.yaml"
-Tables = dict[str, list[dict[str, Any]]]
 # The ratio of two such times is known to 25 %.
 HALF = 0.25 / math.sqrt(2)
 FIFTH = {"median": 1.0, "low": math.exp(-HALF), "high": math.exp(HALF)}
@@ -84,49 +74,6 @@ def together(*given: Tables) -> Tables:
     """All rows of several tables."""
     names = {name for one in given for name in one}
     return {name: [row for one in given for row in one.get(name, [])] for name in names}
-
-
-def judged(
-    folder: Path, entries: Sequence[Mapping[str, Any]], given: Tables
-) -> list[dict[str, Any]]:
-    """What the stage writes of some claims."""
-    for name in columns.tables():
-        table_files.write(folder / f"tables/{name}.csv", given.get(name, []))
-    (folder / "claims.yaml").write_text(yaml.safe_dump({"claims": list(entries)}))
-    matrix = {"experiment": {}, "host": host_file([CPU]), "hosts": [], "cells": []}
-    matrix |= {"not_measured": []}
-    (folder / "matrix.json").write_text(json.dumps(matrix))
-    run(judge, folder, folder / "claims.yaml")
-    return table(folder, "claims")
-
-
-def claim(kind: str, quantity: str, workloads: str, expects: str, **compare: Any) -> dict[str, Any]:
-    """An entry of the claims file.
-
-    Args:
-        expects: `about 20 0.5`: what is expected, the value and its tolerance where there are any.
-    """
-    expect, *numbers = expects.split()
-    compare |= {"words": [expect]} if kind == "finding" else {"expect": expect}
-    if numbers:
-        compare["value"] = float(numbers[0])
-    if len(numbers) > 1:
-        compare |= {"tolerance": float(numbers[1]), "tolerance_reason": "a test"}
-    compare.setdefault("cases", "typical")
-    compare |= {"kind": kind, "quantity": quantity, "workloads": workloads.split()}
-    return {"id": kind, "text": f"A {kind}", "source": "wide/deep report", "compare": compare}
-
-
-def altered(entry: Mapping[str, Any], name: str, **compare: Any) -> dict[str, Any]:
-    """An entry of another name that compares otherwise; None leaves a key out."""
-    other = {k: v for k, v in (entry["compare"] | compare).items() if v is not None}
-    return dict(entry) | {"id": name, "compare": other}
-
-
-def shipped() -> list[dict[str, Any]]:
-    """The entries of the shipped claims file."""
-    entries: list[dict[str, Any]] = yaml.safe_load(SHIPPED.read_text(encoding="utf-8"))["claims"]
-    return entries
 
 
 # -- what is measured ----------------------------------------------------------------------------
@@ -196,7 +143,6 @@ MAC_SIDES: dict[str, Any] = {"a": {"device": "m2-max-30"}, "b": {"device": "cpu"
 RTX_AND_M4: dict[str, Any] = {"a": {"device": "rtx-4090"}, "b": {"device": "m4-10"}}
 TWENTY = claim("ratio", "step_speed", "transformer_lm", "about 20 0.5", **RTX_AND_M4)
 OFTEN = claim("range", "iteration_over_min_run_time", "transformer_grid", "more 1", of={})
-GROWS = claim("trend", "throughput", "transformer_grid", "more", of={}, along="batch_size")
 
 
 def grid(seconds: Mapping[int, float], **where: Any) -> Tables:
@@ -354,10 +300,6 @@ def test_what_a_course_does_not_resolve_decides_nothing(read: Any, n: int) -> No
             )
 
 
-def test_every_quantity_is_used() -> None:
-    assert {e["compare"]["quantity"] for e in shipped() if "compare" in e} == set(QUANTITIES)
-
-
 # -- the paper's experiment ----------------------------------------------------------------------
 
 
@@ -415,76 +357,3 @@ def test_every_claim_of_the_paper_is_answered_by_its_own_experiment(tmp_path: Pa
         "paper-runtime-memory-slightly-larger",
         "paper-matvec-bandwidth-bound",
     }, left
-
-
-# -- the claims file -----------------------------------------------------------------------------
-
-
-def test_a_published_row_gives_devices_workloads_and_value(tmp_path: Path) -> None:
-    """The number is read from config/published, where the page's tables read it too."""
-    entry = claim("ratio", "epoch_speed", "mlp cnn lstm", "about 0 0.1", a={}, b={})
-    del entry["source"], entry["compare"]["value"]
-    statement = "faster up to 1.77 times for MLP with a batch size of 1024"
-    entry["published"] = {"table": "daniel2023_speedups", "statement": statement}
-    (row,) = judged(tmp_path, [entry], {})
-    assert row["published_devices"] == "m2-max-30;p100-pcie-16gb"
-    assert (row["published_value"], row["published_unit"]) == ("1.77", "times")
-    assert row["claimed_low"] == pytest.approx(1.77 / 1.1)
-    assert "Daniel 2023, Results" in row["source"]
-
-
-IN_TABLE = {"table": "daniel2023_speedups", "statement": "M2 Max is always faster than the M1"}
-
-
-@pytest.mark.parametrize(
-    ("where", "value", "line"),
-    [
-        ("id", "Bad Id", "claims.0.id: is 'Bad Id'; expected text that matches"),
-        ("untestable", "why", "expected either compare or untestable"),
-        ("published", IN_TABLE, "expected either source or published"),
-        ("source", IN_TABLE | {"statement": "x"}, "no row of daniel2023_speedups.csv has it"),
-        ("compare.along", None, "claims.0.compare: a trend needs along"),
-        ("compare.quantity", "througput", "did you mean 'throughput'?"),
-        ("compare.quantity", "heat", "compare: quantity: a finding is a word"),
-        ("compare.tolerance", 0.1, "compare: expected tolerance and tolerance_reason, both"),
-        ("consistency", "so so", "consistency: is 'so so'; expected 'consistent' or "),
-    ],
-)
-def test_a_bad_claims_file_gets_a_line_for_each_mistake(
-    tmp_path: Path, where: str, value: Any, line: str
-) -> None:
-    key = where.removeprefix("compare.") if "." in where else ""
-    entry = altered(GROWS, "trend", **{key: value} if key else {})
-    if where == "source":  # a published row in place of it
-        entry["published"] = value
-        del entry["source"]
-    elif not key:
-        entry |= {where: value}
-    with pytest.raises(UserError) as error:
-        judged(tmp_path, [entry], {})
-    lines = str(error.value).splitlines()
-    assert len(lines) == 1 and line in lines[0], lines
-    assert lines[0].startswith(str(tmp_path / "claims.yaml"))
-
-
-def test_a_bad_published_table_gets_a_line_for_each_mistake(tmp_path: Path) -> None:
-    """By column and line of the file."""
-    path = tmp_path / "table6_kernel_launch.csv"
-    path.write_text(
-        "device,cold_launch_ms,followup_launch_ms,source,note\nx,-1,0.1,here,\n,inf,0.1,here,\n"
-    )
-    with pytest.raises(UserError) as error:
-        published.read(tmp_path, path.stem)
-    assert str(error.value).splitlines() == [
-        f"{path}: device.3: is ''; expected a text",
-        f"{path}: cold_launch_ms.2: is '-1'; expected a positive number",
-        f"{path}: cold_launch_ms.3: is 'inf'; expected a positive number",
-    ]
-
-
-def test_the_shipped_claims_name_every_printed_statement() -> None:
-    """No statement of a published table is without its claim."""
-    named = {tuple(entry["published"].values()) for entry in shipped() if "published" in entry}
-    for name in ("feng2025_statements", "wide_deep_report_speedups", "daniel2023_speedups"):
-        rows = table_files.rows(table_files.read(ROOT / f"config/published/{name}.csv"))
-        assert {(name, row["statement"]) for row in rows} <= named

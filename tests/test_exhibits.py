@@ -16,10 +16,11 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.text import Text
+from parsed_page import Page
 from siliconprof import formatting
 from siliconprof.claims import judge
 from siliconprof.render import exhibit, style, svg
-from synthetic_results import A6000, AWAY, CPU, GPU, H200, ULTRA, Page, shown_table, training
+from synthetic_results import A6000, AWAY, CPU, GPU, H200, ULTRA, shown_table, training
 
 PACKAGE = made.ROOT / "workflow/siliconprof"
 LEAST_PT = 5.5  # of words in a drawing

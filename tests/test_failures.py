@@ -78,12 +78,12 @@ def test_a_page_that_leaves_something_out_stands_and_the_run_fails(clone):
     captions = clone.path / "report/captions.yaml"
     worded = captions.read_text(encoding="utf-8").replace("title: ", "title: Newly worded ", 1)
     captions.write_text(worded, encoding="utf-8")
-    code = clone.path / "workflow/siliconprof/render/exhibits/ours/explained.py"
+    code = clone.path / "workflow/siliconprof/render/exhibits/beyond/explained.py"
     text = code.read_text(encoding="utf-8")
     first = "    losses = compared(frames)\n"
     assert text.count(first) == 1
     code.write_text(text.replace(first, f"    raise KeyError(0)\n{first}"), encoding="utf-8")
-    culprit = "KeyError: 0 (render/exhibits/ours/explained.py:"
+    culprit = "KeyError: 0 (render/exhibits/beyond/explained.py:"
     records = clone.stamps()
     done = clone.snakemake("report", check=False)
     assert done.returncode and "rule render failed: the page stands without 1 of" in done.stdout

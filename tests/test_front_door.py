@@ -18,10 +18,11 @@ from unittest.mock import patch
 import pytest
 from conftest import ROOT, TINY, Checkout, own_project, until
 from golden import update
+from parsed_page import Page
 from siliconprof import __version__, formatting, options
 from siliconprof.errors import UserError
 from siliconprof.hosts import environment, machine
-from synthetic_results import Page, command
+from synthetic_results import command
 
 # A wrong file -> its text, and what its line says; see also test_config and test_fuzz.
 FILES = {
@@ -427,3 +428,15 @@ def test_braces_in_the_folder_s_name_are_one_line(tmp_path: Path) -> None:
     said = braces.snakemake("-n", "report", check=False)
     assert said.returncode and "Traceback" not in said.stdout + said.stderr
     assert f"{braces.path}: Snakemake takes a name in braces" in said.stdout + said.stderr
+
+
+def test_every_stage_refuses_the_code_of_another_checkout(clone: Checkout, tiny: Checkout) -> None:
+    foreign = {"PYTHONPATH": str(tiny.path / "workflow")}
+    for module in ("measure", "analyse.aggregate", "render.page"):
+        done = clone.stage(module, "--help", check=False, env=foreign)
+        assert done.returncode == 2, module
+        assert "this folder is a checkout, but the code that runs lies in" in done.stderr, module
+        assert "(most recent call" not in done.stderr
+    # The rules set the path themselves, so a run is not led astray.
+    (clone.path / "results/tables/cells.csv").unlink()
+    clone.snakemake("results/tables/cells.csv", env=foreign)

@@ -1,4 +1,4 @@
-"""The host: what is found on this machine, on others put in its place, and when it is stored."""
+"""The host: what is found on this machine and on others put in its place, and what the doctor says."""
 
 from __future__ import annotations
 
@@ -14,10 +14,8 @@ from typing import Any
 
 import psutil
 import pytest
-import yaml
 from conftest import ROOT, Checkout
 from siliconprof.cells import matrix
-from siliconprof.errors import UserError
 from siliconprof.hosts import detect, doctor, host_file, machine, models, registry
 from siliconprof.render import summary
 from siliconprof.store import model
@@ -44,33 +42,6 @@ def found() -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def host(found: dict[str, Any], devices: registry.Registry) -> dict[str, Any]:
     return host_file.assemble(found, "here", "0" * 64, devices)
-
-
-@pytest.fixture
-def resolve(tmp_path: Path, devices: registry.Registry) -> Callable[..., dict[str, Any]]:
-    """The host of a label, found and written in this test's folder of results, as by rule `host`."""
-
-    def answer(label: str, known: registry.Registry = devices) -> dict[str, Any]:
-        made = host_file.resolve(tmp_path, label, known)
-        path = tmp_path / "hosts" / f"{made['label']}.json"
-        path.parent.mkdir(exist_ok=True)
-        host_file.main(facts=made, output=path)
-        return made
-
-    return answer
-
-
-@pytest.fixture
-def detections(monkeypatch: pytest.MonkeyPatch, found: dict[str, Any]) -> list[dict[str, Any]]:
-    """Answers detection with `found` (a test may edit it first); one entry for each detection."""
-    made: list[dict[str, Any]] = []
-
-    def answer() -> dict[str, Any]:
-        made.append(copy.deepcopy(found))
-        return made[-1]
-
-    monkeypatch.setattr(detect, "detect", answer)
-    return made
 
 
 def test_this_machine_works_with_torch_and_mlx(host: dict[str, Any]) -> None:
@@ -112,91 +83,6 @@ def test_a_broken_install_becomes_a_reason_and_a_fix(
     error = detect.probe("torch")["error"]
     assert reason in error and "\n" not in error
     assert fix in detect.fix_of(error, "torch")
-
-
-# -- stored, and rewritten only when it changed ------------------------------------------------
-
-
-def test_what_is_stored_is_only_read_until_a_quick_fact_changes(
-    tmp_path: Path,
-    resolve: Callable,
-    devices: registry.Registry,
-    detections: list,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    host_file.resolve(tmp_path, "auto", devices)
-    assert len(detections) == 1 and list(tmp_path.iterdir()) == []  # finding writes nothing
-    first = resolve("auto")
-    written = {path.name for path in (tmp_path / "hosts").iterdir()}
-    assert written == {"auto.json", f"{host_file.default_label()}.json"}
-    assert resolve("auto") == first == host_file.load(tmp_path / f"hosts/{first['label']}.json")
-    assert len(detections) == 2
-    versions = detect.package_versions() | {"torch": "99.0"}
-    monkeypatch.setattr(detect, "package_versions", lambda: versions)
-    for _ in range(2):
-        assert resolve("auto")["quick_facts_sha256"] != first["quick_facts_sha256"]
-        assert len(detections) == 3
-
-
-@pytest.mark.parametrize("backend", ["mlx", "torch-cuda"])
-def test_something_broken_is_looked_at_until_it_works(
-    backend: str,
-    resolve: Callable,
-    detections: list,
-    found: dict[str, Any],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A repaired install has the version that the broken one had, a GPU is free again: no quick
-    fact changes.
-    """
-    monkeypatch.setitem(found["driver"], "cuda_runtime", "13.0")
-    broken = {"available": False, "reason": "ImportError: broken", "fix": "reinstall it"}
-    with monkeypatch.context() as patch:
-        patch.setitem(found["backends"], backend, broken)
-        resolve("lab")
-    for _ in range(2):
-        fixed = resolve("lab")
-        assert fixed["backends"][backend]["fix"] is None and len(detections) == 2
-
-
-# -- another machine's files -------------------------------------------------------------------
-
-
-def test_auto_belongs_to_the_machine_that_made_it(
-    tmp_path: Path, resolve: Callable, detections: list, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("socket.gethostname", lambda: "Annas_MacBook.local")
-    label = resolve("auto")["label"]
-    assert label == "annas-macbook"
-    monkeypatch.setattr("socket.gethostname", lambda: "renamed.example")
-    assert resolve("auto")["label"] == label
-    parts = machine.fingerprint_parts() | {"cpu_model": "Another CPU"}
-    monkeypatch.setattr(machine, "fingerprint_parts", lambda: parts)
-    before = {path: path.read_bytes() for path in tmp_path.glob("hosts/*")}
-    with pytest.raises(UserError) as refused:
-        resolve("auto")
-    line = str(refused.value)
-    assert "\n" not in line and line.startswith(f"{tmp_path / 'hosts' / 'auto.json'} was made on")
-    assert f"host '{label}'" in line
-    assert "set `host:`" in line and "delete that file" in line
-    with pytest.raises(UserError, match=f"{label}.json was made on another machine"):
-        resolve(label)
-    assert {path: path.read_bytes() for path in tmp_path.glob("hosts/*")} == before
-    assert resolve("mine")["label"] == "mine"
-
-
-@pytest.mark.parametrize("content", ["{", '{"label": "lab"}'])
-def test_a_damaged_host_file_is_named_in_one_line(
-    content: str, tmp_path: Path, resolve: Callable
-) -> None:
-    for name in ("lab.json", "auto.json"):
-        (tmp_path / "hosts").mkdir(exist_ok=True)
-        (tmp_path / "hosts" / name).write_text(content)
-        with pytest.raises(UserError) as refused:
-            resolve(name.removesuffix(".json"))
-        assert f"hosts/{name}: damaged" in str(refused.value) and "\n" not in str(refused.value)
-    with pytest.raises(UserError, match="none.json: no such file"):
-        host_file.load(tmp_path / "none.json")
 
 
 # -- other machines, through what their commands say -------------------------------------------
@@ -403,6 +289,9 @@ def test_a_gpu_that_is_hidden_stays_hidden(
     assert (state["reason"], state["fix"]) == ("CUDA_VISIBLE_DEVICES hides every GPU", None)
 
 
+# -- the processor ----------------------------------------------------------------------------
+
+
 @LINUX
 @pytest.mark.parametrize(
     "files",
@@ -457,60 +346,6 @@ def test_threads_of_a_hybrid_processor_are_its_physical_cores(
     cpu = machine.cpu()
     assert (cpu["threads"], cpu["usable_cores"]) == (threads, allowed)
     assert cpu["threads_rule"].startswith(rule) and cpu["physical_cores"] == 12
-
-
-# -- the registry ------------------------------------------------------------------------------
-
-
-def test_every_entry_is_recognised_by_its_own_match(devices: registry.Registry) -> None:
-    """With what the host really reports: a driver keeps some percent of the memory back."""
-    for device_id, entry in devices["devices"].items():
-        match, printed = entry["match"], entry["memory_gib"]
-        facts = {"kind": entry["kind"], "gpu_cores": match.get("gpu_cores")}
-        facts["memory_bytes"] = int(printed["value"] * 0.97 * GIB) if printed else None
-        for name in match.get("names", [match.get("chip")]):
-            assert registry.recognise(devices, facts | {"name": name}) == device_id
-
-
-@pytest.mark.parametrize(
-    ("gib", "expected"),
-    [(15.77, "small"), (31.75, "large"), (24, None), (None, None)],  # never guessed
-)
-def test_one_name_in_two_sizes_is_told_apart_and_never_guessed(
-    devices: registry.Registry, gib: float | None, expected: str | None
-) -> None:
-    entry = devices["devices"]["v100-pcie-16gb"] | {"match": {"names": ["Tesla V100"]}}
-    known = {
-        name: entry | {"memory_gib": entry["memory_gib"] | {"value": size}}
-        for name, size in (("small", 16), ("large", 32))
-    }
-    facts = {"kind": "gpu", "name": "Tesla V100", "gpu_cores": None}
-    facts["memory_bytes"] = int(gib * GIB) if gib else None
-    assert registry.recognise({"devices": known}, facts) == expected
-
-
-def test_all_mistakes_of_the_registry_are_listed_at_once(tmp_path: Path) -> None:
-    document = yaml.safe_load(REGISTRY.read_text(encoding="utf-8"))
-    entries = document["devices"]
-    entries["RTX 4090 Ti"] = copy.deepcopy(entries["rtx-4090"]) | {"power": 450}
-    entries["rtx-4090"]["memory_gib"]["source"] = "nvidia-adda"
-    del entries["t4"]["price_usd"]
-    del entries["mi300x"]["unsupported"]
-    path = tmp_path / "devices.yaml"
-    path.write_text(yaml.safe_dump(document, sort_keys=False), encoding="utf-8")
-    with pytest.raises(UserError) as refused:
-        registry.load(path)
-    lines = str(refused.value).splitlines()
-    for expected in (
-        "devices.RTX 4090 Ti: is 'RTX 4090 Ti'; expected an id of at most 64 lower-case letters, digits",
-        "devices.RTX 4090 Ti.power: unknown key",
-        "devices.rtx-4090.memory_gib.source: is 'nvidia-adda'; expected a key of sources; did you "
-        "mean 'nvidia-ada'?",
-        "devices.t4.price_usd: is missing",
-        "devices.mi300x.backends: is []; expected a list of at least 1",
-    ):
-        assert any(line.startswith(f"{path}: {expected}") for line in lines), (expected, lines)
-    assert all(line.startswith(f"{path}: devices.") for line in lines)
 
 
 # -- the doctor --------------------------------------------------------------------------------

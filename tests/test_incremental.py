@@ -445,15 +445,3 @@ def test_a_run_from_elsewhere_and_one_from_an_outer_workflow(tiny, tmp_path):
         ".snakemake", "config", "mine.txt", "scripts", "Snakefile", "sp"
     }  # fmt: skip
     assert snapshot(tiny) == before
-
-
-def test_every_stage_refuses_the_code_of_another_checkout(clone, tiny):
-    foreign = {"PYTHONPATH": str(tiny.path / "workflow")}
-    for module in ("measure", "analyse.aggregate", "render.page"):
-        done = clone.stage(module, "--help", check=False, env=foreign)
-        assert done.returncode == 2, module
-        assert "this folder is a checkout, but the code that runs lies in" in done.stderr, module
-        assert "(most recent call" not in done.stderr
-    # The rules set the path themselves, so a run is not led astray.
-    (clone.path / "results/tables/cells.csv").unlink()
-    clone.snakemake("results/tables/cells.csv", env=foreign)

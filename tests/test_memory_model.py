@@ -10,7 +10,6 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ import pytest
 from conftest import ROOT, Checkout, can_limit, cpu_cell, defaults, own_project
 from models import kept_in_torch
 from siliconprof import plugins
+from siliconprof.backends.base import Memory
 from siliconprof.cells import config, plan
 from siliconprof.hosts import cgroups, registry
 from siliconprof.memory import footprint, memory_model
@@ -59,7 +59,7 @@ def test_the_stages_hold_every_weight_once(module: str, own: dict[str, Any]) -> 
     adapters = workload.n_trainable_parameters() if own.get("lora_rank") else 0
     assert sum(stage.weights for stage in stages) == workload.n_parameters() + adapters
     assert sum(stage.trained for stage in stages) == workload.n_trainable_parameters()
-    assert workload.largest_trained() <= max(stage.trained for stage in stages)
+    assert max(workload.trained_sizes()) <= max(stage.trained for stage in stages)
 
 
 def test_theoretical_memory_is_the_papers_by_its_formula() -> None:
@@ -443,8 +443,7 @@ def test_a_cgroup_of_version_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     (session / "memory.max").write_text("1073741824\n")
     with pytest.raises(OSError, match="no memory controller"):
         cgroups.enter(4096, cgroups.name_of(8))
-    unlimited: Any = SimpleNamespace(limit_memory=lambda limit_bytes: None)
-    kept = memory_limit.enforce(unlimited, 4096)
+    kept = memory_limit.enforce(Memory(), 4096)
     assert (kept["enforced"], kept["how"]) == (False, "model only")
     assert "no memory controller" in kept["reason"]
     assert not can_limit()

@@ -105,6 +105,7 @@ def test_matvec_from_a_warm_and_a_cold_cache(
         assert rotation["buffers"] == cold_bytes // rotation["buffer_bytes"] + 1
 
 
+@pytest.mark.flaky(reruns=1)  # it compares measured times
 @pytest.mark.alone
 @pytest.mark.parametrize("backend", ["torch-cpu", "mlx"])
 def test_vjp_with_and_without_its_forward_pass(project: Checkout, backend: str) -> None:
@@ -129,7 +130,7 @@ def test_a_wrong_result_is_refused(tmp_path: Path) -> None:
     for name, right, planted in (
         ("_torch", "return self.torch.matmul(a, b)", "return self.torch.matmul(a, b) * 1.01"),
         ("_torch", "(a, b), cotangent, retain", "(a, b), 1.01 * cotangent, retain"),
-        ("mlx", "self._last = a @ b\n", "self._last = 1.01 * (a @ b)\n"),
+        ("mlx", "self.clock.pending = a @ b\n", "self.clock.pending = 1.01 * (a @ b)\n"),
         ("mlx", "[a, b], [cotangent])", "[a, b], [1.01 * cotangent])"),
     ):
         path = wrong.path / f"workflow/siliconprof/backends/{name}.py"
@@ -181,6 +182,7 @@ def test_a_product_beside_a_busy_process_is_tried_again_and_marked(
 # -- the search for the ceiling ------------------------------------------------------------------
 
 
+@pytest.mark.flaky(reruns=1)  # it compares measured rates
 @pytest.mark.alone
 @pytest.mark.parametrize("backend", ["torch-cpu", "mlx"])
 def test_the_search_finds_its_best_within_its_budget(project: Checkout, backend: str) -> None:

@@ -16,7 +16,8 @@ from siliconprof import plugins
 from siliconprof.analyse import attribution
 from siliconprof.analyse.attribution import EXPLAINED, OVER, PERHAPS, UNEXPLAINED
 from siliconprof.analyse.operator_rows import BLOCKED, FRAMEWORK, WAITING, group
-from siliconprof.backends import _torch_operators
+from siliconprof.backends import _torch_operators, torch_mps
+from siliconprof.backends.base import Clock
 from siliconprof.compare import explain
 from siliconprof.errors import UserError
 from siliconprof.pipeline import cli
@@ -88,10 +89,10 @@ def test_scores_that_attention_computes_again_are_no_work() -> None:
         out = torch.nn.functional.scaled_dot_product_attention(*inputs)
         return torch.autograd.grad(out.sum(), inputs)
 
-    operators = backend.operators_of(step)
-    assert "attention" in backend.kernels(operators)["attention"]
+    operators = backend.profiler.describe_call(step)
+    assert "attention" in backend.profiler.implementations(operators)["attention"]
     product = 2 * 2 * 3 * 40 * 40 * 16
-    assert backend.counted_flops((o.kind, o.flops, 1) for o in operators) == 6 * product
+    assert backend.profiler.total_flops((o.kind, o.flops, 1) for o in operators) == 6 * product
 
 
 def test_products_of_operators_that_a_cpu_lacks_are_counted() -> None:
@@ -151,9 +152,9 @@ def test_a_step_that_mlx_runs_one_by_one_trains_as_any_other() -> None:
         stepper, clock, batch = trained("gpt2", "mlx")
         backend = stepper.backend
         clock.start(split=True)
-        with backend.operators_described(clock) if one_by_one else nullcontext():
+        with backend.profiler.describe_step(clock) if one_by_one else nullcontext():
             stepper.step(batch, clock)
-        with backend.operators_timed() if one_by_one else nullcontext() as found:
+        with backend.profiler.time_step() if one_by_one else nullcontext() as found:
             loss = stepper.step(batch, clock)
         assert not one_by_one or len(found) > 500
         stepper.step(batch, clock)
@@ -165,18 +166,17 @@ def test_a_step_that_mlx_runs_one_by_one_trains_as_any_other() -> None:
 
 def test_copies_of_operators_that_are_timed_are_in_no_peak() -> None:
     """On MPS a training's peak is that of its own steps; resetting it forgets those too."""
-    backend, key = plugins.load("backends", "torch-mps")(), "allocated_bytes.all.peak"
+    key = "allocated_bytes.all.peak"
     stats = {key: 7}
-    backend.torch = SimpleNamespace(
-        accelerator=SimpleNamespace(
-            memory_stats=lambda: stats, reset_peak_memory_stats=lambda: stats.update({key: 3})
-        )
+    accelerator = SimpleNamespace(
+        memory_stats=lambda: stats, reset_peak_memory_stats=lambda: stats.update({key: 3})
     )
-    with backend.operators_timed():
+    memory = torch_mps.MpsMemory(SimpleNamespace(accelerator=accelerator), "mps")
+    with _torch_operators.MpsProfiler(Clock(), memory).time_step():
         stats[key] = 9
-    assert backend.peak_memory_bytes() == 7
-    backend.reset_peak_memory()
-    assert backend.peak_memory_bytes() == 3
+    assert memory.peak_bytes() == 7
+    memory.reset_peak()
+    assert memory.peak_bytes() == 3
 
 
 # -- gaps ------------------------------------------------------------------------------------------

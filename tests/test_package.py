@@ -78,7 +78,7 @@ def test_rules_from_a_url_run_with_the_installed_package(tmp_path: Path) -> None
     outer.environment |= {"PYTHONPATH": str(site), "no_proxy": "127.0.0.1"}
     (outer.path / "config").mkdir(parents=True)
     experiment = {"prefix": "sp", "host": "desk", "backends": ["mlx"], "precisions": ["fp32"]}
-    experiment |= {"timing": QUICK, "retry_contended_s": 0, "workloads": {"product": PRODUCT}}
+    experiment |= {"timing": QUICK, "remeasure_contended_s": 0, "workloads": {"product": PRODUCT}}
     (outer.path / "config/config.yaml").write_text(json.dumps(experiment), encoding="utf-8")
     with served(source.path) as url:
         (outer.path / "Snakefile").write_text(OUTER.format(url=url), encoding="utf-8")

@@ -3,39 +3,21 @@
 from __future__ import annotations
 
 import base64
-import csv
 import json
 import re
 import shutil
 import subprocess
 import tarfile
-import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from selenium import webdriver
-from selenium.webdriver.chrome.options import Options
-from selenium.webdriver.chrome.service import Service
+from browser import CHROMEDRIVER, CHROMIUM, DESK, PHONE, Browser, rows
 from selenium.webdriver.common.action_chains import ActionChains
-from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
-from selenium.webdriver.remote.webelement import WebElement
-from selenium.webdriver.support.wait import WebDriverWait
-from siliconprof import formatting
-from synthetic_results import CPU, H200, load, make, make_page, matmul, training
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-CHROMEDRIVER = shutil.which("chromedriver")
 NPM = shutil.which("npm")
 AXE = "axe-core@4.14.1"
-FLAGS = (
-    "headless=new no-sandbox disable-gpu no-first-run hide-scrollbars"
-    " disable-background-networking force-prefers-reduced-motion"
-)
-DESK, PHONE = (1280, 900), (390, 800)
-WAIT_S = 600
 MAX_BYTES = 3_000_000
 FIRST_PAINT_MS = 500
 MOST_ANSWER, MOST_STUDY, MOST_SHEETS, MOST_TAB_STOPS = 8, 20, 30, 300  # screens of a desk, paper
@@ -44,80 +26,6 @@ pytestmark = [
     pytest.mark.campaign,
     pytest.mark.skipif(None in (CHROMIUM, CHROMEDRIVER), reason="no chromium with chromedriver"),
 ]
-
-
-class Browser:
-    """Chromium without a window."""
-
-    def __init__(self) -> None:
-        options = Options()
-        options.binary_location = str(CHROMIUM)
-        for flag in FLAGS.split():
-            options.add_argument(f"--{flag}")
-        options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-        self.driver = webdriver.Chrome(options, Service(str(CHROMEDRIVER)))
-        # On a busy host a script takes longer than Selenium waits for it, or for any answer.
-        self.driver.set_script_timeout(WAIT_S)
-        self.driver.command_executor.client_config.timeout = WAIT_S
-
-    def open(
-        self,
-        page: Path,
-        place: str = "",
-        size: tuple[int, int] = DESK,
-        theme: str = "light",
-        media: str = "",
-    ) -> None:
-        """Load the page anew, in CSS pixels, light or dark, for screen or print."""
-        width, height = size
-        self.driver.execute_cdp_cmd(
-            "Emulation.setDeviceMetricsOverride",
-            {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600},
-        )
-        self.driver.execute_cdp_cmd(
-            "Emulation.setEmulatedMedia",
-            {"media": media, "features": [{"name": "prefers-color-scheme", "value": theme}]},
-        )
-        self.driver.get("about:blank")  # a change of the address's end alone would load nothing
-        self.driver.get(page.as_uri() + place)
-
-    def settle(self) -> None:
-        """Wait for two frames: what a scroll or a new address sets off is done by then."""
-        self.driver.execute_async_script(
-            "requestAnimationFrame(() => requestAnimationFrame(() => arguments[0]()))"
-        )
-
-    def js(self, script: str, *given: Any) -> Any:
-        """What a script returns."""
-        return self.driver.execute_script(script, *given)
-
-    def one(self, selector: str) -> WebElement:
-        """The first element, which must be there."""
-        return self.driver.find_element(By.CSS_SELECTOR, selector)
-
-    def tick(self, axis: str, value: str) -> None:
-        """Choose or drop one value of the filter, as a pointer does."""
-        box = self.one(f'#filter input[name="{axis}"][value="{value}"]')
-        facet = self.js("return arguments[0].closest('details')", box)
-        if not facet.get_property("open"):
-            facet.find_element(By.CSS_SELECTOR, "summary").click()
-        box.click()
-
-    def said(self) -> list[str]:
-        """What stands in the console since the last question."""
-        return [line["message"] for line in self.driver.get_log("browser")]
-
-    def asked_for(self) -> set[str]:
-        """Addresses asked for since the last question, but for data within the page."""
-        messages = [
-            json.loads(line["message"])["message"] for line in self.driver.get_log("performance")
-        ]
-        urls = {
-            message["params"]["request"]["url"]
-            for message in messages
-            if message["method"] == "Network.requestWillBeSent"
-        }
-        return {url.split("#")[0] for url in urls if not url.startswith("data:")} - {"about:blank"}
 
 
 @pytest.fixture(scope="module")
@@ -153,42 +61,6 @@ def axe(pytestconfig: pytest.Config) -> str:
         source = packed.extractfile("package/axe.min.js")
         assert source is not None
         return source.read().decode()
-
-
-def rows(browser: Browser, table: str) -> list[list[str]]:
-    """The visible rows of a table: what their cells sort by, None for a missing one."""
-    found: list[list[str]] = browser.js(
-        """return Array.from(document.querySelectorAll(`#${arguments[0]} tbody tr`))
-            .filter((row) => row.offsetParent !== null)
-            .map((row) => Array.from(row.cells, (cell) => cell.classList.contains("missing")
-                ? null : cell.dataset.sort ?? cell.textContent.trim()))""",
-        table,
-    )
-    return found
-
-
-@pytest.fixture(scope="module")
-def three_hosts(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Results of this host, of a server and of a Mac; one training here was disturbed."""
-
-    def ways(step_s: float, **axes: Any) -> list[dict[str, Any]]:
-        return [
-            training(step_s * slower * longer, precision=precision, trainer=trainer, **axes)
-            for precision, slower in (("fp32", 1.0), ("amp-bf16", 1.3))
-            for trainer, longer in (("plain", 1.0), ("hf", 1.1))
-        ]
-
-    here = [*ways(0.1), *ways(0.2, backend="mlx"), matmul(), matmul(backend="mlx")]
-    here[1]["flags"] = [{"code": "contended", "detail": "2.0 cores by other processes"}]
-    server = ways(0.01, host="server", device="h200", backend="torch-cuda", device_kind="gpu")
-    mac = [
-        made
-        for step_s, backend in ((0.05, "torch-mps"), (0.06, "mlx"))
-        for made in ways(step_s, host="mac", device="m4", backend=backend, device_kind="gpu")
-    ]
-    results = make(tmp_path_factory.mktemp("three"), here, [*server, *mac], devices=[CPU, H200])
-    make_page(results)
-    return results
 
 
 # -- the report --------------------------------------------------------------------------------
@@ -345,12 +217,12 @@ def test_one_filter_acts_on_tables_and_charts(browser: Browser, page: Path) -> N
 
 
 def test_a_filtered_view_can_be_linked(browser: Browser, page: Path) -> None:
-    browser.open(page, "#ours?backend=mlx&precision=fp32")
+    browser.open(page, "#beyond?backend=mlx&precision=fp32")
     wanted = cells_of(browser, "backend", "mlx") & cells_of(browser, "precision", "fp32")
     state = browser.js(STATE)
     assert state["status"].startswith(f"{len(wanted)} of ")
     top = "return document.getElementById(arguments[0]).getBoundingClientRect().top"
-    assert 0 <= browser.js(top, "ours") < 100
+    assert 0 <= browser.js(top, "beyond") < 100
     # A link of the contents moves on and keeps the filter; so does the address.
     browser.one('nav a[href="#trust"]').click()
     browser.settle()
@@ -358,7 +230,7 @@ def test_a_filtered_view_can_be_linked(browser: Browser, page: Path) -> None:
     after = browser.js(STATE)
     assert after["place"] == "#trust?backend=mlx&precision=fp32"
     assert {**after, "place": ""} == {**state, "place": ""}
-    browser.open(page, "#ours?backend=nothing-of-that-name&colour=red&%")
+    browser.open(page, "#beyond?backend=nothing-of-that-name&colour=red&%")
     assert browser.js(STATE)["status"].endswith(" cells")
     assert browser.said() == []
 
@@ -404,121 +276,6 @@ def test_paper_gets_every_open_row_and_no_control(browser: Browser, page: Path) 
     assert (cut, clipped) == (0, 0)
     browser.open(page, media="print")
     assert browser.one("#filtered").text == ""
-
-
-# -- two are compared ----------------------------------------------------------------------------
-
-
-def texts(browser: Browser, table: str) -> list[list[str]]:
-    """The text of a table's cells, the small print left out."""
-    found: list[list[str]] = browser.js(
-        """return Array.from(document.querySelectorAll(`#${arguments[0]} tbody tr`), (row) =>
-            Array.from(row.cells, (cell) => textOf(cell)))""",
-        table,
-    )
-    return found
-
-
-def test_two_of_an_axis_are_compared(browser: Browser, three_hosts: Path) -> None:
-    browser.open(three_hosts / "report.html")
-    browser.tick("backend", "mlx")
-    browser.tick("backend", "torch-cpu")
-    place = browser.js("return location.hash")
-    assert place == "#?backend=mlx&backend=torch-cpu"
-    own = load(three_hosts).steps.query("host == 'desk'").to_dict("records")
-    steps = {(row["backend"], row["precision"], row["trainer"]): row for row in own}
-    compared = texts(browser, "compared-steps")
-    setups = browser.js(
-        "return Array.from(document.querySelectorAll('#compared-steps td:nth-child(2) small'),"
-        " (part) => part.textContent.split(' · ').slice(1))"
-    )
-    assert len(compared) == len(steps) / 2 == 4
-    for (trainer, precision), (name, a, b, *speeds, verdict) in zip(setups, compared, strict=True):
-        precision = precision.removesuffix(" (manual)")
-        mlx, torch = (steps[backend, precision, trainer] for backend in ("mlx", "torch-cpu"))
-        disturbed = " [disturbed]" if (precision, trainer) == ("fp32", "hf") else ""
-        assert name == "gpt2-nano" and a == formatting.significant(mlx["whole_step_ms"])
-        assert b == formatting.significant(torch["whole_step_ms"]) + disturbed
-        assert speeds == [formatting.significant(one["samples_per_s"]) for one in (mlx, torch)]
-        ratio = formatting.significant(mlx["whole_step_ms"] / torch["whole_step_ms"])
-        assert verdict.startswith(f"B is {ratio} × [") and verdict.endswith("] faster than A")
-    # From the faster step over what the slower one takes longer for to the slower step.
-    first, *parts, last = texts(browser, "compared-why-1")
-    assert (first[0], last[0]) == ("step of B", "step of A")
-    total = float(first[1]) + sum(float(part[1].replace("−", "-")) for part in parts)
-    assert total == pytest.approx(float(last[1]), rel=0.01)
-    # The same from the address alone; without ticks it is gone.
-    browser.open(three_hosts / "report.html", place)
-    assert texts(browser, "compared-steps") == compared
-    browser.one("#clear").click()
-    assert browser.js("return document.querySelectorAll('#compared, #to-compared').length") == 0
-    # Of two devices the fastest backends count, whatever host they are in.
-    browser.open(three_hosts / "report.html", "#?device=h200&device=m4&precision=fp32")
-    assert [row[-1][:12] for row in texts(browser, "compared-steps")] == ["A is 5.00 × "] * 2
-    assert "torch-mps" in browser.one("#compared-steps").text
-    browser.one("#clear").click()
-    browser.tick("trainer", "none")
-    browser.tick("trainer", "hf")
-    assert "No two trainings do equal work" in browser.one("#compared").text
-    assert "No gap between these two was explained." in browser.one("#compared").text
-    assert browser.said() == []
-
-
-def test_every_device_is_in_the_first_screen(browser: Browser, three_hosts: Path) -> None:
-    browser.open(three_hosts / "report.html")
-    figure = browser.one("#all-devices svg")
-    names = browser.js("return arguments[0].querySelector('g').getBoundingClientRect().top", figure)
-    assert names < DESK[1] - 150
-    said = browser.js("return arguments[0].textContent", figure)
-    assert all(name in said for name in ("Example CPU", "m4", "H200"))
-    browser.open(three_hosts / "report.html", "#?backend=mlx&backend=torch-cpu", size=PHONE)
-    edges = browser.js(
-        "return Array.from(document.querySelectorAll('.cards td, .cards td *'),"
-        " (cell) => cell.getBoundingClientRect().right)"
-    )
-    assert max(edges) <= PHONE[0]
-
-
-# -- files from within the page ------------------------------------------------------------------
-
-
-def saved(browser: Browser, folder: Path, exhibit: str, kind: str, suffix: str) -> bytes:
-    """What a click in an exhibit's menu leaves in the downloads."""
-    browser.driver.execute_cdp_cmd(
-        "Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(folder)}
-    )
-    menu = browser.one(f"#{exhibit} .save")
-    browser.js("arguments[0].scrollIntoView({ block: 'center' })", menu)
-    if not menu.get_property("open"):
-        menu.find_element(By.CSS_SELECTOR, "summary").click()
-    menu.find_element(By.XPATH, f".//button[text()='{kind}']").click()
-    path = folder / f"{exhibit}.{suffix}"
-    WebDriverWait(browser.driver, WAIT_S).until(lambda _: path.exists() and path.stat().st_size)
-    return path.read_bytes()
-
-
-def test_tables_and_figures_are_saved_from_the_page_alone(
-    browser: Browser, three_hosts: Path, tmp_path: Path
-) -> None:
-    browser.open(three_hosts / "report.html", "#?device=cpu-x&device=h200")
-    text = saved(browser, tmp_path, "fastest", "CSV", "csv").decode()
-    head, *lines = csv.reader(text.splitlines())
-    shown = rows(browser, "fastest")
-    assert head[0] == "Training" and len(lines) == len(shown)
-    whole = (three_hosts / "figures/fastest.csv").read_text(encoding="utf-8")
-    files = {row["whole_step_ms"] for row in csv.DictReader(whole.splitlines())}
-    step = head.index("Time per step (ms)")
-    assert {float(line[step]) for line in lines} <= {float(f"{float(v):.6g}") for v in files}
-    markdown = saved(browser, tmp_path, "fastest", "Markdown", "md").decode()
-    assert markdown.startswith("Fastest setup") and markdown.count("\n| gpt2-nano") == len(lines)
-    drawing = saved(browser, tmp_path, "all-devices", "SVG", "svg").decode()
-    assert ET.fromstring(drawing).tag.endswith("svg") and "gpt2-nano" in drawing
-    assert "class=" not in drawing and "var(" not in drawing
-    image = saved(browser, tmp_path, "all-devices", "PNG", "png")
-    assert image.startswith(b"\x89PNG") and len(image) > 5000
-    latex = saved(browser, tmp_path, "compared-steps", "LaTeX", "tex").decode()
-    assert latex.count(r" \\") == 5 and r"95 \% intervals" in latex
-    assert browser.said() == []
 
 
 # -- tables and hover ----------------------------------------------------------------------------

@@ -114,44 +114,44 @@ def test_a_backend_computes_in_the_precision_asked_for(name: str) -> None:
 def test_a_backend_makes_arrays_and_launches(name: str) -> None:
     """The same numbers for a seed; an operator that really computes; copies and gradients apart."""
     backend = opened(name)
-    a, again, other = (backend.normal((50, 50), seed) for seed in (3, 3, 4))
+    a, again, other = (backend.arrays.normal((50, 50), seed) for seed in (3, 3, 4))
     before = numpy_of(a).copy()
     assert np.array_equal(before, numpy_of(again)) and not np.array_equal(before, numpy_of(other))
     assert float(before.std()) == pytest.approx(1, abs=0.1)
-    added = backend.add_one(backend.copied(a))  # in place, as the framework may
-    backend.synchronize()
+    added = backend.kernels.add_one(backend.arrays.copy(a))  # in place, as the framework may
+    backend.clock.synchronize()
     assert numpy_of(added) == pytest.approx(before + 1)
-    copy = backend.copied(a)
+    copy = backend.arrays.copy(a)
     copy += 1
     for forward in (True, False):
-        made = backend.vjp(a, again, other, forward)()
-        backend.synchronize()
-        for value in (*made, backend.matmul(a, again)):
+        made = backend.arrays.vjp(a, again, other, forward)()
+        backend.clock.synchronize()
+        for value in (*made, backend.arrays.matmul(a, again)):
             assert not getattr(value, "requires_grad", False)
     assert np.array_equal(numpy_of(a), before)
-    kernel, note = backend.empty_kernel()
+    kernel, note = backend.kernels.empty()
     assert note and (kernel is None or callable(kernel))
 
 
 @pytest.mark.parametrize("name", CPU_BACKENDS)
 def test_memory_is_counted_or_said_to_be_unknown(name: str) -> None:
     backend = opened(name)
-    before = backend.memory_bytes()
+    before = backend.memory.allocated_bytes()
     if before is None:
-        assert backend.peak_memory_bytes() is None
-        backend.reset_peak_memory()
+        assert backend.memory.peak_bytes() is None
+        backend.memory.reset_peak()
         return
-    backend.reset_peak_memory()
+    backend.memory.reset_peak()
     size = 4 * 1000 * 1000
-    kept = backend.normal((1000, 1000), 0)
-    held = backend.memory_bytes()
+    kept = backend.arrays.normal((1000, 1000), 0)
+    held = backend.memory.allocated_bytes()
     assert held - before == pytest.approx(size, rel=0.05)
-    assert backend.peak_memory_bytes() >= held
+    assert backend.memory.peak_bytes() >= held
     del kept
-    assert backend.memory_bytes() - before < size / 2
-    assert backend.peak_memory_bytes() >= held
-    backend.reset_peak_memory()
-    assert backend.peak_memory_bytes() < held
+    assert backend.memory.allocated_bytes() - before < size / 2
+    assert backend.memory.peak_bytes() >= held
+    backend.memory.reset_peak()
+    assert backend.memory.peak_bytes() < held
 
 
 def numpy_of(value: Any) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""The prepare stage through its front door with text, and the reader of what it leaves.
+"""The prepare stage through its front door with text.
 
 The hub is stood in for by a small HTTP server on this machine (`hub_server.py`), so the real client
 and the real loading code run; its cache is filled by the hub's own client.
@@ -7,7 +7,6 @@ and the real loading code run; its cache is filled by the hub's own client.
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 import re
 import shutil
@@ -22,7 +21,9 @@ import pytest
 from conftest import defaults
 from hub_server import COMMIT
 from prepare_stage import (
+    BUILTIN,
     LFS_POINTER,
+    SMALL,
     WORKFLOW,
     made,
     objection,
@@ -32,18 +33,11 @@ from prepare_stage import (
     write_parquet,
 )
 from siliconprof import plugins
-from siliconprof.datasets import dataset_spec, prepare, prepared, sources, training_data
+from siliconprof.datasets import dataset_spec, prepare, sources
 from siliconprof.datasets.tokenizer import END_OF_TEXT
 from siliconprof.errors import UserError
 
 DATA = WORKFLOW / "siliconprof" / "datasets" / "data"
-BUILTIN = {"name": "builtin", "source": "builtin", "vocab_size": 512}
-SMALL = {
-    "text": BUILTIN | {"max_bytes": 5000},
-    "speech": BUILTIN | {"kind": "speech", "max_clips": 3},
-    "images": {"name": "builtin", "source": "builtin", "kind": "images"}
-    | {"n_train": 30, "n_validation": 12, "n_test": 10},
-}
 HUB = {"name": "small", "source": "hub", "path": "owner/small", "vocab_size": 400, "split": "test"}
 CONVERTED = "refs/convert/parquet"
 PTB = {"name": "ptb", "source": "hub", "path": "ptb-text-only/ptb_text_only", "vocab_size": 400}
@@ -424,71 +418,3 @@ def test_a_given_tokenizer(gpt2_like: Path, tmp_path: Path) -> None:
     ):
         (own / "tokenizer.json").write_bytes(content)
         assert words in objection(dataset | {"tokenizer": str(own)}, tmp_path / "none")
-
-
-# What the measured process reads -------------------------------------------------------------
-
-
-@pytest.mark.parametrize("kind", SMALL)
-def test_damage_of_any_kind_of_data_is_noticed(kind: str, tmp_path: Path) -> None:
-    prepare_here(SMALL[kind], tmp_path)
-    facts, _ = made(tmp_path)
-
-    def noticed(words: str) -> None:
-        with pytest.raises(prepared.DataError, match=words) as error:
-            dataset_spec.read_facts(tmp_path)  # as the supervisor does, before the measuring one
-            training_data.load(tmp_path)
-        assert "\n" not in str(error.value)
-
-    for name in (f"{array}.npy" for array in prepared.ARRAYS[kind]):
-        file, whole = tmp_path / name, (tmp_path / name).read_bytes()
-        for content, words in (
-            (whole[:-1] + bytes([whole[-1] ^ 1]), f"{name} is damaged: SHA-256"),
-            (whole[:-4], f"cannot read {name}"),
-        ):
-            file.write_bytes(content)
-            noticed(words)
-        file.unlink()
-        noticed(f"cannot read {name}")
-        file.write_bytes(whole)
-    number = {"text": "vocab_size", "speech": "n_clips", "images": "n_test"}[kind]
-    for own in ({number: None}, {"kind": "video"}, {"sha256": "0" * 64}):
-        (tmp_path / "dataset.json").write_text(json.dumps(facts | own))
-        noticed(r"dataset\.json is damaged")
-    for text in ("{", "[]"):
-        (tmp_path / "dataset.json").write_text(text)
-        noticed(r"dataset\.json is damaged")
-    (tmp_path / "dataset.json").write_text(json.dumps(facts | {number: "many", "nmae": "x"}))
-    with pytest.raises(prepared.DataError) as error:  # every mistake
-        dataset_spec.read_facts(tmp_path)
-    assert f"{number}: is 'many'; expected a valid integer; " in str(error.value)
-    assert "nmae: unknown key; " in str(error.value) and "did you mean 'name'?" in str(error.value)
-    (tmp_path / "dataset.json").unlink()
-    noticed(r"no dataset\.json")
-
-
-def test_batches_visit_every_window_once_an_epoch() -> None:
-    data = training_data.TokenData(np.arange(1000, dtype=np.uint16), "", 1024, "count")
-    n_batches = 33 // 4
-    first_two = list(itertools.islice(data.batches(4, 30, seed=7), 2 * n_batches))
-    assert all(batch.shape == (4, 30) and batch.dtype == np.int32 for batch in first_two)
-    orders = []
-    for epoch in (first_two[:n_batches], first_two[n_batches:]):
-        starts = np.concatenate(epoch)[:, 0]
-        assert np.array_equal(np.concatenate(epoch), starts[:, None] + np.arange(30))
-        assert len(set(starts)) == 32 and set(starts) <= set(range(0, 990, 30))
-        orders.append(starts.tolist())
-    other = np.concatenate(list(itertools.islice(data.batches(4, 30, seed=8), n_batches)))
-    orders.append(other[:, 0].tolist())
-    assert len({tuple(order) for order in [*orders, sorted(orders[0])]}) == 4
-    # Pinned: another NumPy or another computer must give these windows, or losses do not compare.
-    batches = data.batches(5, 100, seed=0)
-    assert [next(batches)[:, 0].tolist() for _ in range(4)] == [
-        [300, 200, 100, 800, 600],
-        [0, 700, 400, 500, 900],
-        [700, 400, 500, 100, 900],
-        [800, 600, 200, 0, 300],
-    ]
-    for batch_size, seq_len in ((11, 100), (1, 1001)):  # told at the call
-        with pytest.raises(prepared.DataError, match=r"fewer than one batch[^\n]*\Z"):
-            data.batches(batch_size, seq_len, seed=0)

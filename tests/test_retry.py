@@ -52,7 +52,7 @@ def contended(data: dict[str, Any]) -> bool:
 def test_a_disturbed_training_is_measured_once_more(checkout: Checkout) -> None:
     """The tables show the second record, and the next run has nothing to do; a product stays."""
     disturb(checkout, cells=2, now=0.0)
-    checkout.configure(**CONFIG, retry_contended_s=600)
+    checkout.configure(**CONFIG, remeasure_contended_s=600)
     checkout.snakemake(TABLE)
     (product,) = records(checkout, "history", "product")
     assert contended(json.loads(product.read_text()))
@@ -70,7 +70,7 @@ def test_a_disturbed_training_is_measured_once_more(checkout: Checkout) -> None:
 def test_the_less_disturbed_record_stays(checkout: Checkout) -> None:
     """Here the first, since the second is disturbed as much; both are kept."""
     disturb(checkout, cells=99, now=0.0)
-    checkout.configure(**CONFIG | {"workloads": {"one": NANO}}, retry_contended_s=600)
+    checkout.configure(**CONFIG | {"workloads": {"one": NANO}}, remeasure_contended_s=600)
     checkout.snakemake("measured")
     (path,) = records(checkout, "records", "one")
     stands = record.read(path)
@@ -84,6 +84,6 @@ def test_nothing_is_tried_on_a_busy_host_or_beyond_the_budget(
     checkout: Checkout, now: float, budget_s: float
 ) -> None:
     disturb(checkout, cells=99, now=now)
-    checkout.configure(**CONFIG | {"workloads": {"one": NANO}}, retry_contended_s=budget_s)
+    checkout.configure(**CONFIG | {"workloads": {"one": NANO}}, remeasure_contended_s=budget_s)
     checkout.snakemake("measured")
     assert len(records(checkout, "history", "one")) == 1

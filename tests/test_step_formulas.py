@@ -45,7 +45,7 @@ def stepping(backend_name: str, precision: str, parameters: dict[str, Any]) -> C
     backend = opened(backend_name, precision, 1)
     stepper = backend.stepper(workload, 0)
     ids = np.zeros((2, 16), np.int32)
-    clock = PhaseClock(backend)
+    clock = PhaseClock(backend.clock)
     clock.split = False
 
     def step() -> None:

@@ -75,7 +75,7 @@ class Edges:
 
     def edge(self, phase: str) -> None:
         if self.split:
-            self.marks.append((phase, self.backend.mark()))
+            self.marks.append((phase, self.backend.clock.mark()))
 
     n_edges = property(lambda self: len(self.marks))
 
@@ -89,17 +89,17 @@ def queue(name: str, torch: Any) -> None:
     if name != "torch-cuda":
         return
     backend = opened(name, "fp32")
-    kernel, note = backend.empty_kernel()
+    kernel, note = backend.kernels.empty()
     say(kernel is not None, "empty kernel", note)
-    one, times = backend.normal((1,), 0), []
-    backend.add_one(one)  # the first loads its code, and waits for that
-    backend.synchronize()
+    one, times = backend.arrays.normal((1,), 0), []
+    backend.kernels.add_one(one)  # the first loads its code, and waits for that
+    backend.clock.synchronize()
     torch.cuda._sleep(200_000_000)
     for _ in range(3000):
         began = time.perf_counter()
-        backend.add_one(one)
+        backend.kernels.add_one(one)
         times.append(time.perf_counter() - began)
-    backend.synchronize()
+    backend.clock.synchronize()
     first = next((i for i, t in enumerate(times) if t > 1e-3), None)
     text = f"the first launch that waits behind a sleep is number {first}"
     say(first is None or first >= 1000, "queue depth", text)
@@ -114,34 +114,34 @@ def operators(name: str, torch: Any) -> None:
         stepper.step(data, Edges(backend))()
     walls, handed = [], []
     for _ in range(5):
-        backend.synchronize()
+        backend.clock.synchronize()
         began = time.perf_counter()
         read = stepper.step(data, Edges(backend))
         handed.append(time.perf_counter() - began)
-        backend.synchronize()
+        backend.clock.synchronize()
         walls.append(time.perf_counter() - began)
         read()
     step_s = statistics.median(walls)
     handed_s = statistics.median(handed)
     say(None, "step", f"{step_s * 1e3:.2f} ms, handed over after {handed_s * 1e3:.2f} ms")
     clock = Edges(backend, split=True)
-    with backend.operators_described(clock) as found:
+    with backend.profiler.describe_step(clock) as found:
         stepper.step(data, clock)()
         clock.edge("other_s")
-        backend.synchronize()
+        backend.clock.synchronize()
     flops, roles = sum(o.flops or 0 for o in found), {o.role for o in found}
     text = f"{len(found)} operators, {flops:.3g} FLOP, {len(roles)} roles"
-    say(None, "kernels", f"{backend.kernels(found)}; {text}")
+    say(None, "kernels", f"{backend.profiler.implementations(found)}; {text}")
     outside = sum(o.role == "outside the model" and o.phase == "backward_s" for o in found)
     text = f"{outside} operators of the backward pass without a module"
     say(outside < 0.2 * len(found), "roles", text)
     sums, watched = [], []
     for _ in range(3):
-        backend.synchronize()
+        backend.clock.synchronize()
         began = time.perf_counter()
-        with backend.operators_timed() as timed:
+        with backend.profiler.time_step() as timed:
             stepper.step(data, Edges(backend))()
-        backend.synchronize()
+        backend.clock.synchronize()
         watched.append(time.perf_counter() - began)
         sums.append(sum(s for _, s in timed))
     alike = [k for k, _ in timed] == [o.kind for o in found]
@@ -156,10 +156,10 @@ def operators(name: str, torch: Any) -> None:
 
     with profile(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as profiler:
         stepper.step(data, Edges(backend))()
-        backend.synchronize()
+        backend.clock.synchronize()
     on_device = [e for e in profiler.events() if e.device_type.name == "CUDA"]
     kernels = [e.time_range.elapsed_us() for e in on_device if not e.is_user_annotation]
-    launches = backend.launches_of(lambda: stepper.step(data, Edges(backend)))
+    launches = backend.profiler.count_launches(lambda: stepper.step(data, Edges(backend)))
     text = f"{launches} operators on the device, {len(kernels)} kernels, copies and fills"
     say(launches is not None and len(kernels) < 2 * launches, "launches of a step", text)
     kernels_s = sum(kernels) / 1e6
@@ -201,7 +201,7 @@ def independent(name: str, torch: Any) -> None:
 
     def ours_s(operation: Any) -> float:
         plan = Plan(warmup_budget_s=0.3, budget_s=0.5, max_iterations=200)
-        return statistics.median(repeat(operation, backend, plan, lambda *_: None).times_s)
+        return statistics.median(repeat(operation, backend.clock, plan, lambda *_: None).times_s)
 
     def timer_s(operation: Any) -> float:
         timer = Timer("operation()", globals={"operation": operation})
@@ -217,13 +217,13 @@ def independent(name: str, torch: Any) -> None:
     backend = opened(name, "bf16")
     gpu = sources.gpu(backend.gpu_address())
     side, count = (256, 2**20) if SMALL else (8192, 2**31)
-    a, b = backend.normal((side, side), 0), backend.normal((side, side), 1)
-    product = partial(backend.matmul, a, b)
+    a, b = backend.arrays.normal((side, side), 0), backend.arrays.normal((side, side), 1)
+    product = partial(backend.arrays.matmul, a, b)
     against(f"product of side {side}", product, 2 * side**3, "TFLOP/s")
     time.sleep(2)
     for _ in range(3):
         product()
-    seconds = row_s(product, backend, 10)
+    seconds = row_s(product, backend.clock, 10)
     text = f"{2 * side**3 / seconds / 1e12:.0f} TFLOP/s, mean of ten after two idle seconds"
     say(None, f"product of side {side}, cool", text)
     del a, b, product
@@ -232,7 +232,7 @@ def independent(name: str, torch: Any) -> None:
     copy = partial(into.copy_, source)
     against("copy on the device", copy, 4 * count, "TB/s")
     del source, into, copy
-    backend.release_memory()
+    backend.memory.empty_cache()
 
     backend = opened(name, "amp-bf16")
     stepper, data = training(backend, 16, 512)
@@ -294,10 +294,10 @@ def sensors(name: str, torch: Any) -> None:
     say(not unanswered, "unanswered", str(unanswered))
     meter: Any = gpu.energy()
     side = 256 if SMALL else 4096
-    a = backend.normal((side, side), 0)
+    a = backend.arrays.normal((side, side), 0)
     smi = "nvidia-smi --query-gpu=power.draw.instant --format=csv,noheader,nounits -lms 50"
     for state in ("idle", "busy"):
-        backend.synchronize()
+        backend.clock.synchronize()
         time.sleep(1.0)
         seen: dict[str, list[tuple[float, float]]] = {}
         watching = subprocess.Popen(smi.split(), stdout=subprocess.PIPE, text=True)
@@ -309,11 +309,11 @@ def sensors(name: str, torch: Any) -> None:
                     values.append((now, value))
             if state == "busy":
                 for _ in range(5):
-                    backend.matmul(a, a)
-                backend.synchronize()
+                    backend.arrays.matmul(a, a)
+                backend.clock.synchronize()
             else:
                 time.sleep(0.002)
-        backend.synchronize()
+        backend.clock.synchronize()
         watching.terminate()
         shown = [float(line) for line in watching.communicate()[0].split()]
         theirs = statistics.fmean(shown[2:]) if len(shown) > 4 else 0.0
@@ -358,9 +358,9 @@ def precision(name: str, torch: Any) -> None:
         ok = all(low <= error < high for error in errors)
         sized = []
         for side in (64,) if SMALL else (64, 1024, 4096):
-            a, b = backend.normal((side, side), 1), backend.normal((side, side), 2)
-            rows = backend.matmul(a, b)[:64]
-            sized.append(backend.relative_error(rows, lambda x, y: x @ y, a[:64], b))
+            a, b = backend.arrays.normal((side, side), 1), backend.arrays.normal((side, side), 2)
+            rows = backend.arrays.matmul(a, b)[:64]
+            sized.append(backend.arrays.relative_error(rows, lambda x, y: x @ y, a[:64], b))
         room = high / max(errors)
         first, others = (", ".join(f"{e:.2e}" for e in some) for some in (errors, sized))
         text = f"errors {first}, {room:.2f} below the band's end; other sizes: {others}"
@@ -379,23 +379,23 @@ def clocks(name: str, torch: Any) -> None:
     """Marks against the host's clock, and the cost of a mark."""
     backend = opened(name, "fp32")
     side = 256 if SMALL else 2048
-    a = backend.normal((side, side), 0)
+    a = backend.arrays.normal((side, side), 0)
     for _ in range(5):
-        backend.matmul(a, a)
-    backend.synchronize()
-    start, began = backend.mark(), time.perf_counter()
+        backend.arrays.matmul(a, a)
+    backend.clock.synchronize()
+    start, began = backend.clock.mark(), time.perf_counter()
     for _ in range(50):
-        backend.matmul(a, a)
-    end = backend.mark()
+        backend.arrays.matmul(a, a)
+    end = backend.clock.mark()
     handed = time.perf_counter() - began
-    backend.synchronize()
+    backend.clock.synchronize()
     wall = time.perf_counter() - began
-    ratio = backend.seconds_between(start, end) / wall
+    ratio = backend.clock.seconds_between(start, end) / wall
     text = f"{ratio:.3f} of the wall's {wall * 1e3:.2f} ms; handed over after {handed * 1e3:.2f} ms"
     say(abs(ratio - 1) < 0.1, "marks", text)
     began = time.perf_counter()
     for _ in range(1000):
-        backend.mark()
+        backend.clock.mark()
     cost = (time.perf_counter() - began) / 1000
     say(cost < 2e-5, "cost of a mark", f"{cost * 1e6:.2f} us")
 
@@ -409,12 +409,12 @@ def sleeping(name: str, torch: Any) -> None:
 
     backend, rates = opened(name, "fp32"), []
     for _ in range(4):
-        backend.synchronize()
-        start = backend.mark()
+        backend.clock.synchronize()
+        start = backend.clock.mark()
         torch.cuda._sleep(10_000_000)
-        end = backend.mark()
-        backend.synchronize()
-        rates.append(10_000_000 / backend.seconds_between(start, end))
+        end = backend.clock.mark()
+        backend.clock.synchronize()
+        rates.append(10_000_000 / backend.clock.seconds_between(start, end))
     text = f"{', '.join(f'{r / 1e6:.0f}' for r in rates)} MHz, at most {CYCLES_PER_S / 1e6:.0f}"
     say(max(rates) <= CYCLES_PER_S, "cycles of a sleep", text)
 

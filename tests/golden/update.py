@@ -102,7 +102,7 @@ def make_tables(name: str, folder: Path) -> Path:
 def make_page(folder: Path) -> Path:
     """The folder of the tables, made of the records of a run below `results/`, and its page."""
     tables, figures = folder / "results/tables", folder / "results/figures"
-    environment = {"PYTHONPATH": str(ROOT / "workflow"), "SILICONPROF_ACCEPT_EMULATED": "1"}
+    environment = {"PYTHONPATH": str(ROOT / "workflow"), "SILICONPROF_ACCEPT_SIMULATED": "1"}
     for module in ("analyse.aggregate", "pipeline.analyse", "render.page"):
         subprocess.run(
             [sys.executable, "-m", f"siliconprof.{module}", "--matrix", "results/matrix.json"],

@@ -37,30 +37,31 @@ def gpu() -> Any:
 
 def opened(precision: str = "fp32") -> Any:
     backend = conftest.opened("torch-cuda", precision, kind="gpu")
-    backend.release_memory()
-    backend.reset_peak_memory()
+    backend.memory.empty_cache()
+    backend.memory.reset_peak()
     return backend
 
 
 def test_simulated_card_is_waited_for() -> None:
     """A call lasts as long as the card works; marks agree with the clock, in seconds."""
     backend = opened()
-    a, b = backend.normal((512, 512), 0), backend.normal((512, 512), 1)
-    backend.matmul(a, b)  # its workspace
+    arrays, clock = backend.arrays, backend.clock
+    a, b = arrays.normal((512, 512), 0), arrays.normal((512, 512), 1)
+    arrays.matmul(a, b)  # its workspace
     needs = 2 * 512**3 / H200.flop_rates["fp32"]
-    assert call_s(lambda: backend.matmul(a, b), backend) == pytest.approx(needs, rel=0.2)
+    assert call_s(lambda: arrays.matmul(a, b), clock) == pytest.approx(needs, rel=0.2)
     began = time.perf_counter()
-    backend.matmul(a, b)
+    arrays.matmul(a, b)
     assert time.perf_counter() - began < needs / 2  # handing over is no waiting
-    backend.synchronize()
-    begin = backend.mark()
+    clock.synchronize()
+    begin = clock.mark()
     began = time.perf_counter()
-    backend.matmul(a, b)
-    end = backend.mark()
+    arrays.matmul(a, b)
+    end = clock.mark()
     with pytest.raises(RuntimeError, match="not ready"):
-        backend.seconds_between(begin, end)
-    backend.synchronize()
-    between, wall = backend.seconds_between(begin, end), time.perf_counter() - began
+        clock.seconds_between(begin, end)
+    clock.synchronize()
+    between, wall = clock.seconds_between(begin, end), time.perf_counter() - began
     assert between == pytest.approx(needs, rel=0.2) and between == pytest.approx(wall, rel=0.2)
 
 
@@ -74,11 +75,11 @@ def test_simulated_card_has_no_autotuning_in_the_peak_of_a_compiled_step() -> No
     before, steps_bytes = torch.cuda.memory_reserved(), []
     while kind := schedule.next_kind():
         schedule.begin(kind)
-        kept = backend.normal((MIB,), 0)
+        kept = backend.arrays.normal((MIB,), 0)
         if not graphs[0]:
-            backend.normal((8 * MIB,), 0)
+            backend.arrays.normal((8 * MIB,), 0)
             graphs[0] = 1
-        steps_bytes.append(backend.peak_memory_bytes() - backend.memory_bytes())
+        steps_bytes.append(backend.memory.peak_bytes() - backend.memory.allocated_bytes())
         del kept
         schedule.end(0.0)
     assert steps_bytes[0] == 32 * MIB and set(steps_bytes[2:]) == {0}
@@ -104,15 +105,15 @@ def test_simulated_card_says_what_it_is() -> None:
 def test_simulated_card_moves_what_was_sent(direction: str, pinned: bool) -> None:
     """From page-locked memory the copy runs on by itself; else it is over when it returns."""
     backend = opened()
-    transfer, means = backend.transfer(direction, pinned, 2**16, 0)
+    transfer, means = backend.kernels.transfer(direction, pinned, 2**16, 0)
     assert str(pinned) in means
-    backend.synchronize()
+    backend.clock.synchronize()
     needs = 2**18 / H200.link_rate
     began = time.perf_counter()
     received = transfer.launch()
     dispatch_s = time.perf_counter() - began
     assert (dispatch_s < needs / 2) == pinned
-    backend.synchronize()
+    backend.clock.synchronize()
     assert time.perf_counter() - began == pytest.approx(needs, rel=0.2)
     assert transfer.arrived(received)
     received.zero_()
@@ -122,23 +123,23 @@ def test_simulated_card_moves_what_was_sent(direction: str, pinned: bool) -> Non
 def test_simulated_card_gets_a_batch_without_a_wait() -> None:
     """A step that nobody times waits neither for the card nor for its data."""
     backend, line = opened(), gpu().line
-    a = backend.normal((512, 512), 0)
-    backend.matmul(a, a)
+    a = backend.arrays.normal((512, 512), 0)
+    backend.arrays.matmul(a, a)
     moved = backend.on_device({"images": np.ones((64, 28, 28), np.float32)})
     assert line.end > line.now()  # the product is still under way
-    backend.synchronize()
+    backend.clock.synchronize()
     assert moved["images"].device.type == "cuda" and float(moved["images"].sum()) == 64 * 28 * 28
 
 
 def test_simulated_card_that_is_lost_does_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither a kernel of one's own nor torch; without the driver's library there is no kernel."""
     backend = opened()
-    kernel, means = backend.empty_kernel()
+    kernel, means = backend.kernels.empty()
     assert kernel is not None and "PTX" in means
     kernel()
     with monkeypatch.context() as patch:
         patch.setattr(_cuda_driver, "DRIVER_LIBRARY", "libno-driver.so.1")
-        assert "libno-driver.so.1" in backend.empty_kernel()[1]
+        assert "libno-driver.so.1" in backend.kernels.empty()[1]
     monkeypatch.setattr(gpu(), "lost_after", gpu().kernels)
     with pytest.raises(_cuda_driver.CudaError, match=r"CUDA_ERROR_LAUNCH_FAILED \(719\): unspec"):
         kernel()
@@ -159,7 +160,8 @@ def test_simulated_card_says_which_attention_it_has_and_what_compiling_needs(
         assert getattr(allows, f"{name}_sdp_enabled")() and not allows.math_sdp_enabled()
         backend._attention.__exit__(None, None, None)
     ran = Operator("aten::_scaled_dot_product_cudnn_attention", "h.*.attn", "forward_s", "", 1, 1)
-    assert backend.kernels([ran])["attention"] == "_scaled_dot_product_cudnn_attention"
+    kernels = backend.profiler.implementations([ran])
+    assert kernels["attention"] == "_scaled_dot_product_cudnn_attention"
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.setattr("siliconprof.backends.torch_cuda.find_spec", lambda name: None)
     assert "Triton" in backend.cannot_compile("gpu")
@@ -174,11 +176,11 @@ def test_simulated_card_says_which_attention_it_has_and_what_compiling_needs(
 def test_simulated_card_counts_what_a_step_launches_on_it() -> None:
     """AdamW's counts of steps, which lie in the host's memory, are no work of the card."""
     backend = opened()
-    stepper, clock, batch = backend.stepper(gpt2(), 5), PhaseClock(backend), tokens(1)
+    stepper, clock, batch = backend.stepper(gpt2(), 5), PhaseClock(backend.clock), tokens(1)
     clock.split = False
     stepper.step(batch, clock)
     before = gpu().kernels
-    launches = backend.launches_of(lambda: stepper.step(batch, clock))
+    launches = backend.profiler.count_launches(lambda: stepper.step(batch, clock))
     assert launches == gpu().kernels - before
 
 
@@ -190,7 +192,7 @@ def test_simulated_card_is_told_by_operator(bound_by: str, monkeypatch: pytest.M
     card = replace(H200, flop_rates=rates, bytes_rate=H200.bytes_rate * faster)
     monkeypatch.setattr(gpu(), "card", card)
     backend = opened()
-    stepper, clock, batch = backend.stepper(gpt2(), 5), PhaseClock(backend), tokens(1)
+    stepper, clock, batch = backend.stepper(gpt2(), 5), PhaseClock(backend.clock), tokens(1)
     stepper.step(batch, clock)
     taken = []
     for _ in range(5):

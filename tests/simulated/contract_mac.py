@@ -42,9 +42,10 @@ CONTRACT = (
 
 def product_s(backend: Any) -> float:
     """The fastest of some products, as the package times them."""
-    a, b = backend.normal((512, 512), 0), backend.normal((512, 512), 1)
+    arrays, clock = backend.arrays, backend.clock
+    a, b = arrays.normal((512, 512), 0), arrays.normal((512, 512), 1)
     plan = timing.Plan(warmup_iterations=2, warmup_budget_s=0, iterations=5, budget_s=0)
-    return min(timing.repeat(lambda: backend.matmul(a, b), backend, plan, lambda *_: None).times_s)
+    return min(timing.repeat(lambda: arrays.matmul(a, b), clock, plan, lambda *_: None).times_s)
 
 
 def waiting_counts(name: str) -> None:
@@ -52,30 +53,30 @@ def waiting_counts(name: str) -> None:
     backend = opened(name)
     waited_s = product_s(backend)
     assert waited_s > 5e-4  # 0.27 GFLOP on a CPU
-    real, type(backend).synchronize = type(backend).synchronize, lambda self: None
+    real, type(backend.clock).synchronize = type(backend.clock).synchronize, lambda self: None
     try:
         assert product_s(backend) < waited_s / 3
     finally:
-        type(backend).synchronize = real
+        type(backend.clock).synchronize = real
 
 
 def what_only_a_gpu_has(name: str) -> None:
     """Limits, transfers, a kernel of one's own: none of it is reached on a CPU."""
     backend = opened(name)
     assert backend.gpu_address() == ("apple", "")
-    assert backend.memory_limit_bytes() == PLAYED["recommended_bytes"]
+    assert backend.memory.recommended_bytes() == PLAYED["recommended_bytes"]
     assert backend.last_level_cache()[0] is None
     for direction in ("host-to-device", "device-to-host"):
-        assert backend.transfer(direction, True, 1000, 0)[0] is None
-        transfer, means = backend.transfer(direction, False, 1000, 0)
+        assert backend.kernels.transfer(direction, True, 1000, 0)[0] is None
+        transfer, means = backend.kernels.transfer(direction, False, 1000, 0)
         assert means and transfer.arrived(transfer.launch())
-    kernel, _ = backend.empty_kernel()
+    kernel, _ = backend.kernels.empty()
     kernel()
-    kept = backend.normal((1000, 1000), 0)
-    held = backend.memory_counters()
+    kept = backend.arrays.normal((1000, 1000), 0)
+    held = backend.memory.counters()
     del kept
-    backend.release_memory()
-    after = backend.memory_counters()
+    backend.memory.empty_cache()
+    after = backend.memory.counters()
     kept_for_reuse = "driver_bytes" if name == "torch-mps" else "cache_bytes"
     assert after[kept_for_reuse] < max(held[kept_for_reuse], 1)
 
@@ -83,8 +84,8 @@ def what_only_a_gpu_has(name: str) -> None:
 def operators_are_told(workload: Any, batch: Any) -> None:
     """In bursts beside the steps, which train as steps that nobody watches do."""
     backend = opened("torch-mps")
-    watched, clock = backend.stepper(workload, 5), timing.PhaseClock(backend)
-    operators, losses = Operators(backend, clock, {}), []
+    watched, clock = backend.stepper(workload, 5), timing.PhaseClock(backend.clock)
+    operators, losses = Operators(backend.profiler, clock, {}), []
     for step in range(6):
         clock.start(split=True)
         watches = operators.due(step)
@@ -101,7 +102,8 @@ def operators_are_told(workload: Any, batch: Any) -> None:
     alone = backend.stepper(workload, 5)
     same = [alone.step(batch, conftest.NoClock(split=True))() for _ in losses]
     assert losses == pytest.approx(same, rel=1e-5)
-    launches = backend.launches_of(lambda: alone.step(batch, conftest.NoClock(split=True)))
+    no_clock = conftest.NoClock(split=True)
+    launches = backend.profiler.count_launches(lambda: alone.step(batch, no_clock))
     assert 0 < launches <= sum(row["count"] for row in found["rows"])
 
 
@@ -116,12 +118,12 @@ class Evaluated(conftest.NoClock):
 
     def begin(self) -> None:
         """A phase begins."""
-        self.backend.reset_peak_memory()
-        self.held = self.backend.memory_bytes()
+        self.backend.memory.reset_peak()
+        self.held = self.backend.memory.allocated_bytes()
 
     def edge(self, phase: str) -> None:
         """A phase ends."""
-        if self.backend.peak_memory_bytes() > self.held + 2**16:  # constants of a graph are less
+        if self.backend.memory.peak_bytes() > self.held + 2**16:  # constants of a graph are less
             self.phases.add(phase)
         self.begin()
 

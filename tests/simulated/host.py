@@ -13,7 +13,7 @@ from typing import Any
 from conftest import QUICK, ROOT, Checkout, copy_project
 
 HERE = Path(__file__).parent
-ACCEPT = "SILICONPROF_ACCEPT_EMULATED"
+ACCEPT = "SILICONPROF_ACCEPT_SIMULATED"
 RECOMMENDED_BYTES = 16 * 2**30  # of the Mac's memory, by Metal
 GPT2 = {"module": "gpt2", "size": "nano", "batch_size": 4, "seq_len": 32, "dataset": "words"}
 TIMING = QUICK | {"iterations": 4, "max_iterations": 4, "energy_window_s": 0, "retries": 0}

@@ -62,7 +62,7 @@ class Gpu:
             setattr(mx, name, getattr(self, name))
         mx.default_device = lambda: self.default
         mx.device_count = lambda kind=mx.gpu: int(self.info is not None)
-        mlx.emulated_device = mx.emulated_device = (
+        mlx.simulated_device = mx.simulated_device = (
             "simulated by tests/simulated"  # siliconprof reads it
         )
 

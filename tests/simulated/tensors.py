@@ -165,7 +165,7 @@ def install(key: str, of: Device, attention: Callable[..., Any]) -> None:
     """
     global device
     device = of
-    torch.emulated_device = "simulated by tests/simulated"  # the mark that siliconprof reads
+    torch.simulated_device = "simulated by tests/simulated"  # the mark that siliconprof reads
     # A parameter that moves to the device stays the same object, as where its data is set.
     torch.__future__.set_swap_module_params_on_conversion(True)
 

@@ -18,9 +18,9 @@ rule measure:
     resources:
         **EXPERIMENT.resources(),
         time_limit_s=EXPERIMENT.time_limit_s,
-        retry_within_s=EXPERIMENT.retry_within_s,
+        remeasure_within_s=EXPERIMENT.remeasure_within_s,
     params:
         arguments=EXPERIMENT.of_cell("arguments"),
     shell:
         "python -P -m siliconprof.measure {params.arguments} --time-limit {resources.time_limit_s} "
-        "--retry-within {resources.retry_within_s} --output {output:q} 2>{log:q}"
+        "--remeasure-within {resources.remeasure_within_s} --output {output:q} 2>{log:q}"

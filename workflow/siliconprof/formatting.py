@@ -65,7 +65,7 @@ FLAG_WORDS = {
     "change_point": "Somewhere among the repeats their level changes by more than 5 %.",
     "code_changed": "A module was edited while this was measured: the record names the code that "
     "was there at the start.",
-    "emulated": "No such device is here: a test plays it, and no number of it is a measurement.",
+    "simulated": "No such device is here: a test plays it, and no number of it is a measurement.",
     "environment_variables": "Variables of the shell that can change times or rounding were set; the "
     "record has their names and values.",
     "other_loss": "The first loss is not the one that another backend has for the same weights and the "

@@ -14,11 +14,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from siliconprof.backends import _torch_operators
+from siliconprof.backends._torch_operators import TorchProfiler, watch
 from siliconprof.stats import statistics
 
 # Operators that are dispatched while the device sleeps: with two events each, and kernels, far
-# fewer launches than its queue takes before one waits (`Backend.queue_depth`).
+# fewer launches than its queue takes before one waits (`Kernels.queue_depth`).
 AHEAD = 100
 SLEEP_S = 5e-3  # the first sleep; longer ones follow where the host takes longer
 LONGEST_SLEEP_S = 0.2
@@ -35,34 +35,41 @@ class TimedOperator(NamedTuple):
     end: Any
 
 
-@contextmanager
-def timed(cuda: Any) -> Iterator[list[tuple[str, float]]]:
-    found: list[tuple[str, float]] = []
-    seen: list[TimedOperator] = []
-    lead = _Lead(cuda)
+class CudaProfiler(TorchProfiler):
+    """Times operators by events of the device's own."""
 
-    def pair() -> tuple[Any, Any]:
-        return cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
+    def __init__(self, cuda: Any) -> None:
+        super().__init__("cuda")
+        self.cuda = cuda
 
-    def measure(operator: Any, args: Any, kwargs: Any) -> Any:
-        lead.keep(seen[-1].end if seen else None)
-        start, end = pair()
-        start.record()
-        result = operator(*args, **kwargs)
-        end.record()
-        seen.append(TimedOperator(operator.name(), start, end))
-        return result
+    @contextmanager
+    def time_step(self) -> Iterator[list[tuple[str, float]]]:
+        found: list[tuple[str, float]] = []
+        seen: list[TimedOperator] = []
+        cuda, lead = self.cuda, _Lead(self.cuda)
 
-    lead.sleep()
-    empty = [pair() for _ in range(EMPTY_PAIRS)]
-    for start, end in empty:
-        start.record()
-        end.record()
-    with _torch_operators.watch(measure, "cuda"):
-        yield found
-    cuda.synchronize()
-    cost_ms = statistics.median([start.elapsed_time(end) for start, end in empty])
-    found += [(o.kind, (o.start.elapsed_time(o.end) - cost_ms) / 1e3) for o in seen]
+        def pair() -> tuple[Any, Any]:
+            return cuda.Event(enable_timing=True), cuda.Event(enable_timing=True)
+
+        def measure(operator: Any, args: Any, kwargs: Any) -> Any:
+            lead.keep(seen[-1].end if seen else None)
+            start, end = pair()
+            start.record()
+            result = operator(*args, **kwargs)
+            end.record()
+            seen.append(TimedOperator(operator.name(), start, end))
+            return result
+
+        lead.sleep()
+        empty = [pair() for _ in range(EMPTY_PAIRS)]
+        for start, end in empty:
+            start.record()
+            end.record()
+        with watch(measure, self.place):
+            yield found
+        cuda.synchronize()
+        cost_ms = statistics.median([start.elapsed_time(end) for start, end in empty])
+        found += [(o.kind, (o.start.elapsed_time(o.end) - cost_ms) / 1e3) for o in seen]
 
 
 class _Lead:

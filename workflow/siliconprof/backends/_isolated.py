@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import Any, NamedTuple
 
 from siliconprof.backends._step import Operator
+from siliconprof.hosts import caches
 
 SMALL_BYTES = 2**16  # of an operand: where it comes from does not matter
 ALIGNED = 64  # elements
@@ -27,14 +28,10 @@ class Call(NamedTuple):
 
 
 class Reuse:
-    """Which operands a step's operators find in the cache, by the bytes moved since their last use.
+    """Which operands a step's operators find in the last cache, by the bytes moved since their last use."""
 
-    Args:
-        cache_bytes: of the last-level cache.
-    """
-
-    def __init__(self, cache_bytes: int) -> None:
-        self._cache_bytes = cache_bytes
+    def __init__(self) -> None:
+        self._cache_bytes = caches.beyond_bytes(caches.last_level_bytes()[0]) // 2
         self._moved_bytes = 0
         self._last: dict[Hashable, int] = {}
 
@@ -54,11 +51,12 @@ class ColdMemory:
 
     Args:
         make: elements -> an array of so many.
-        least: elements that no cache holds.
+        width: bytes of an element.
     """
 
-    def __init__(self, make: Callable[[int], Any], least: int) -> None:
-        self._make, self._least = make, least
+    def __init__(self, make: Callable[[int], Any], width: int) -> None:
+        beyond_bytes = caches.beyond_bytes(caches.last_level_bytes()[0])
+        self._make, self._least = make, beyond_bytes // width  # elements that no cache holds
         self._flat, self._n, self._next = None, 0, 0
 
     def region(self, n: int) -> tuple[Any, int]:

@@ -17,13 +17,12 @@ from siliconprof.backends import _mlx_operators
 from siliconprof.backends._isolated import SMALL_BYTES, VALUE, Call, ColdMemory, Reuse
 from siliconprof.backends._mlx_operators import VIEWS, Primitive
 from siliconprof.backends.base import Unsupported
-from siliconprof.hosts import caches
 
 EVALUATIONS = 200  # whose median is what evaluating costs by itself
 
 
 def calls(backend: Any, workload: Any, batch: Any) -> list[Call]:
-    """See `Backend.calls`."""
+    """See `Backend.isolated_calls`."""
     mx, shapes = backend.mx, workload.weight_shapes()
     workload.initial_weights = lambda seed: (
         (name, mx.broadcast_to(mx.array(VALUE), shape)) for name, shape in shapes.items()
@@ -37,7 +36,7 @@ def calls(backend: Any, workload: Any, batch: Any) -> list[Call]:
     layouts = {name: layout for one in graph.primitives for name, *layout in one.outputs}
     layouts |= graph.inputs
     alone = _Alone(mx, makers, layouts, graph.constants)
-    reuse, found = Reuse(caches.beyond_bytes(caches.last_level_bytes()[0]) // 2), []
+    reuse, found = Reuse(), []
     for primitive in graph.primitives:
         if primitive.name in VIEWS:
             continue
@@ -73,7 +72,7 @@ class _Alone:
     ) -> None:
         self.mx, self.makers, self.layouts, self.constants = mx, makers, layouts, constants
         self.evaluating_s = cache(self._evaluating_s)
-        self.cold_memory = cache(self._of_dtype)
+        self.cold_memory = cache(lambda dtype: ColdMemory(partial(self._flat, dtype), dtype.size))
 
     def _is_view(self, name: str) -> bool:
         return name in self.makers and self.makers[name].name in VIEWS
@@ -142,10 +141,6 @@ class _Alone:
             return self.constants[name]
         shape, dtype = self.layouts[name]
         return self._flat(dtype, math.prod(shape)).reshape(shape)
-
-    def _of_dtype(self, dtype: Any) -> ColdMemory:
-        beyond_bytes = caches.beyond_bytes(caches.last_level_bytes()[0])
-        return ColdMemory(partial(self._flat, dtype), beyond_bytes // dtype.size)
 
     def _region(self, name: str) -> Any:
         """An operand that comes from memory."""

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from time import perf_counter
 from typing import Any, NamedTuple
 
 from siliconprof.backends import _bursts
 from siliconprof.backends._step import Operator
-from siliconprof.backends.base import Unsupported
+from siliconprof.backends.base import Profiler, Unsupported
 from siliconprof.errors import in_one_line
 
 FORWARD, BACKWARD, OTHER_PHASE, OPTIMIZER_PHASE = (
@@ -37,6 +37,56 @@ PLAIN_PRIMITIVES = (
 )
 REDUCTIONS = ("all", "any", "sum", "prod", "min", "max")  # by mlx/primitives.h, Reduce::ReduceType
 SUM, REPLACES = 2, 4  # Scatter::ReduceType, of the sum and of none
+
+
+class MlxProfiler(Profiler):
+    """Has a stepper tell the primitives of its step's graph, views left out."""
+
+    def __init__(self, mx: Any, on_gpu: bool, memory: Any) -> None:
+        self.mx, self.on_gpu, self.memory = mx, on_gpu, memory
+        self.watched: list[Any] | None = None  # filled by the step that is under way
+        self.describes = False  # whether it lists its operators, else it times them
+        self.untimed: str | None = None  # why the operators of this process's step cannot be timed
+
+    def describe_step(self, clock: Any) -> AbstractContextManager[list[Operator]]:
+        """The primitives of its graph, views left out."""
+        return self._watch(True)
+
+    def time_step(self) -> AbstractContextManager[list[tuple[str, float]]]:
+        if self.untimed:
+            raise Unsupported(self.untimed)
+        return self._watch(False)
+
+    def describe_call(self, launch: Callable[[], Any]) -> list[Operator]:
+        """The call returns arrays that are not evaluated yet."""
+        from mlx.utils import tree_flatten
+
+        events: list[dict[str, Any]] = []
+        try:
+            self.mx.export_function(events.append, lambda: [a for _, a in tree_flatten(launch())])
+        except (ValueError, RuntimeError) as error:
+            raise Unsupported(f"MLX does not tell the call's graph: {in_one_line(error)}") from None
+        told = [event for event in events if event["type"] == "primitive"]
+        return [_primitive(e, "", {}).operator for e in told if e["name"] not in VIEWS]
+
+    def count_launches(self, step: Callable[[], Any]) -> int | None:
+        """The primitives of its graph on that GPU; None where one of them is unknown."""
+        if not self.on_gpu:
+            return None
+        with self._watch(True) as operators:
+            step()
+        return len(operators) or None
+
+    @contextmanager
+    def _watch(self, describes: bool) -> Iterator[list[Any]]:
+        """What the step inside finds; the most memory that it holds does not count."""
+        peak_bytes = self.memory.peak_bytes()
+        self.watched, self.describes = [], describes
+        try:
+            yield self.watched
+        finally:
+            self.watched = None
+            self.memory.reset_peak(peak_bytes)
 
 
 class StepGraph:
@@ -163,19 +213,6 @@ class StepGraph:
             if not alike.item():
                 return f"run one by one, a step's operators give another {name}"
         return None
-
-
-def operators_of_call(mx: Any, launch: Callable[[], Any]) -> list[Operator]:
-    """The operators of a call that returns arrays not evaluated yet; `Unsupported` where unknown."""
-    from mlx.utils import tree_flatten
-
-    events: list[dict[str, Any]] = []
-    try:
-        mx.export_function(events.append, lambda: [a for _, a in tree_flatten(launch())])
-    except (ValueError, RuntimeError) as error:
-        raise Unsupported(f"MLX does not tell the call's graph: {in_one_line(error)}") from None
-    told = [event for event in events if event["type"] == "primitive"]
-    return [_primitive(e, "", {}).operator for e in told if e["name"] not in VIEWS]
 
 
 @contextmanager

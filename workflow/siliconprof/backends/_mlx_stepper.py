@@ -88,8 +88,8 @@ class MlxStepper(Stepper):
         if rate != self.rate:  # a new one is a new array
             self.optimizer.learning_rate = self.rate = rate
         self.steps += 1
-        if self.backend.watched is not None:
-            return self._watched(arrays, clock, self.backend.watched)
+        if self.backend.profiler.watched is not None:
+            return self._watched(arrays, clock, self.backend.profiler.watched)
         return self._step(arrays, clock)
 
     def _step(self, arrays: Any, clock: Any) -> Callable[[], float]:
@@ -126,16 +126,16 @@ class MlxStepper(Stepper):
 
     def _watched(self, arrays: Any, clock: Any, found: list[Any]) -> Callable[[], float]:
         """A step whose operators are listed, or one that runs them one by one."""
-        if self.backend.describes:
+        if self.backend.profiler.describes:
             try:
                 self._graph = _mlx_operators.StepGraph(self, arrays)
                 found += self._graph.operators
                 made, _ = self._graph.run(self, arrays)
             except _mlx_operators.UnknownPrimitive as error:
-                self.backend.untimed = str(error)
+                self.backend.profiler.untimed = str(error)
                 return self._step(arrays, clock)
             loss = self._step(arrays, clock)
-            self.backend.untimed = self._graph.differs(self, made)
+            self.backend.profiler.untimed = self._graph.differs(self, made)
             return loss
         assert self._graph is not None
         (self.parameters, self.optimizer.state, scalars), times = self._graph.run(self, arrays)

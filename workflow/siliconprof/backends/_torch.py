@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from itertools import accumulate
 from typing import Any, ClassVar
 
-from siliconprof.backends import _isolated, _streams, _torch_isolated, _torch_operators
-from siliconprof.backends._step import Operator, Stepper
+from siliconprof.backends import _isolated, _torch_isolated
+from siliconprof.backends._kernels import DRAWN, TorchKernels
+from siliconprof.backends._step import Stepper
+from siliconprof.backends._torch_operators import TorchProfiler
 from siliconprof.backends._torch_stepper import ADAMW, TorchStepper
-from siliconprof.backends.base import SAMPLED_VALUES, Backend
+from siliconprof.backends.base import SAMPLED_VALUES, Arrays, Backend, Clock, Memory
 from siliconprof.store.cell import PRECISIONS
 
 SDP_KERNELS = {
@@ -22,11 +25,124 @@ SDP_KERNELS = {
 }
 
 
+class TorchPart:
+    """A part of a backend that is open on a device of torch's."""
+
+    def __init__(self, torch: Any, device: Any) -> None:
+        self.torch, self.device = torch, device
+
+
+class TorchClock(TorchPart, Clock):
+    """The host's, for a CPU."""
+
+    def blocked_autorange(
+        self, operation: Callable[[], Any], min_run_time_s: float
+    ) -> dict[str, Any]:
+        """The Timer itself waits for an accelerator."""
+        from torch.utils.benchmark import Timer
+
+        timer = Timer(
+            "operation()",
+            globals={"operation": operation},
+            num_threads=self.torch.get_num_threads(),
+        )
+        measurement = timer.blocked_autorange(min_run_time=min_run_time_s)
+        return {
+            "reason": None,
+            "min_run_time_s": min_run_time_s,
+            "number_per_run": measurement.number_per_run,
+            "times_s": [float(seconds) for seconds in measurement.times],
+        }
+
+
+class CpuMemory(Memory):
+    """Which only torch's profiler sees."""
+
+    means = "torch counts no memory on a CPU; the resident set stands for it"
+    peak_means = (
+        "what stands between steps, and the most that the allocator's events of one more, untimed "
+        "step sum to (torch.autograd.profiler)"
+    )
+
+    def step_peak_bytes(
+        self, step: Callable[[], Any] | None, standing: Sequence[Any]
+    ) -> tuple[int | None, str]:
+        """The step runs here, once more, under torch's profiler.
+
+        The CPU allocator reports every allocation and release to the profiler. Memory that the
+        libraries below torch allocate themselves is not counted.
+        """
+        from torch.autograd.profiler import profile  # torch.profiler's imports the compiler too
+
+        if step is None:
+            return None, "torch counts no memory on a CPU, and this step cannot be repeated alone"
+        storages = {x.untyped_storage().data_ptr(): x.untyped_storage().nbytes() for x in standing}
+        with profile(profile_memory=True) as profiler:
+            step()
+        events = profiler.kineto_results.events()
+        changes = sorted(
+            ((event.start_ns(), event.nbytes()) for event in events if event.name() == "[memory]"),
+            key=lambda change: change[0],
+        )
+        above = max(accumulate((n_bytes for _, n_bytes in changes), initial=0))
+        return sum(storages.values()) + above, self.peak_means
+
+
+class TorchArrays(TorchPart, Arrays):
+    """Tensors."""
+
+    def __init__(self, torch: Any, device: Any, dtype: Any, autocast: Callable[[], Any]) -> None:
+        super().__init__(torch, device)
+        self.dtype, self.autocast = dtype, autocast
+
+    def normal(self, shape: Sequence[int], seed: int) -> Any:
+        """Drawn on the CPU, so that it is the same on every device."""
+        generator = self.torch.Generator().manual_seed(seed)
+        drawn = self.torch.randn(*shape, generator=generator)
+        return drawn.to(device=self.device, dtype=self.dtype)
+
+    def matmul(self, a: Any, b: Any) -> Any:
+        with self.autocast():
+            return self.torch.matmul(a, b)
+
+    def vjp(self, a: Any, b: Any, cotangent: Any, forward: bool) -> Callable[[], Any]:
+        """Without `forward`, every launch walks one retained graph backwards."""
+        torch = self.torch
+        a, b = a.detach().requires_grad_(), b.detach().requires_grad_()  # the same memory
+        if not forward:
+            product = torch.matmul(a, b)
+            return lambda: torch.autograd.grad(product, (a, b), cotangent, retain_graph=True)
+
+        def launch() -> Any:
+            product = torch.matmul(a, b)
+            return product.detach(), *torch.autograd.grad(product, (a, b), cotangent)
+
+        return launch
+
+    def copy(self, value: Any) -> Any:
+        return value.clone()
+
+    def relative_error(self, result: Any, reference: Callable[..., Any], *inputs: Any) -> float:
+        wide = reference(*(value.cpu().double() for value in inputs))
+        error = result.cpu() - wide
+        scale = float(wide.square().mean().sqrt()) or 1.0
+        return float(error.square().mean().sqrt()) / scale
+
+    def from_host(self, values: list[Any]) -> Any:
+        return self.torch.tensor(values, dtype=self.dtype).to(self.device)
+
+    def sampled(self, array: Any) -> Any:
+        flat = array.detach().reshape(-1)
+        return flat[:: -(-flat.numel() // SAMPLED_VALUES) or 1].float().cpu().numpy().copy()
+
+    def repeated_normal(self, count: int) -> Any:
+        return self.normal_block.repeat(-(-count // DRAWN))[:count]
+
+
 class TorchBackend(Backend):
     """PyTorch on one device."""
 
     framework = "torch"
-    counts_flops = True
     packages: ClassVar[Sequence[str]] = ("torch",)
     LIBRARIES: ClassVar[Sequence[str]] = ("torch", "triton")
     torch_device: ClassVar[str]
@@ -62,6 +178,11 @@ class TorchBackend(Backend):
         torch.backends.cudnn.allow_tf32 = precision == "tf32"
         self.dtype = {"fp16": torch.float16, "bf16": torch.bfloat16}.get(precision, torch.float32)
         self.autocast_dtype = {"amp-fp16": torch.float16, "amp-bf16": torch.bfloat16}.get(precision)
+        self.clock = TorchClock(torch, self.device)
+        self.memory = CpuMemory()
+        self.profiler = TorchProfiler(self.device.type)
+        self.kernels = TorchKernels(torch, self.device)
+        self.arrays = TorchArrays(torch, self.device, self.dtype, self.autocast)
 
     def autocast(self) -> Any:
         """The context of the forward pass: autocast for AMP, else nothing."""
@@ -82,55 +203,6 @@ class TorchBackend(Backend):
             "autocast_dtype": str(self.autocast_dtype) if self.autocast_dtype else None,
         }
 
-    def normal(self, shape: Sequence[int], seed: int) -> Any:
-        """Drawn on the CPU, so that it is the same on every device."""
-        generator = self.torch.Generator().manual_seed(seed)
-        drawn = self.torch.randn(*shape, generator=generator)
-        return drawn.to(device=self.device, dtype=self.dtype)
-
-    def matmul(self, a: Any, b: Any) -> Any:
-        with self.autocast():
-            return self.torch.matmul(a, b)
-
-    def vjp(self, a: Any, b: Any, cotangent: Any, forward: bool) -> Callable[[], Any]:
-        """Without `forward`, every launch walks one retained graph backwards."""
-        torch = self.torch
-        a, b = a.detach().requires_grad_(), b.detach().requires_grad_()  # the same memory
-        if not forward:
-            product = torch.matmul(a, b)
-            return lambda: torch.autograd.grad(product, (a, b), cotangent, retain_graph=True)
-
-        def launch() -> Any:
-            product = torch.matmul(a, b)
-            return product.detach(), *torch.autograd.grad(product, (a, b), cotangent)
-
-        return launch
-
-    def copied(self, value: Any) -> Any:
-        return value.clone()
-
-    def relative_error(self, result: Any, reference: Callable[..., Any], *inputs: Any) -> float:
-        wide = reference(*(value.cpu().double() for value in inputs))
-        error = result.cpu() - wide
-        scale = float(wide.square().mean().sqrt()) or 1.0
-        return float(error.square().mean().sqrt()) / scale
-
-    def from_host(self, values: list[Any]) -> Any:
-        return self.torch.tensor(values, dtype=self.dtype).to(self.device)
-
-    def sampled(self, array: Any) -> Any:
-        flat = array.detach().reshape(-1)
-        return flat[:: -(-flat.numel() // SAMPLED_VALUES) or 1].float().cpu().numpy().copy()
-
-    def repeated_normal(self, count: int) -> Any:
-        return self.normal_block.repeat(-(-count // _streams.DRAWN))[:count]
-
-    def stream(self, kernel: str) -> _streams.Stream:
-        return _streams.torch_stream(self.torch, kernel)
-
-    def add_one(self, value: Any) -> Any:
-        return value.add_(1)
-
     def tensors(self, batch: Mapping[str, Any]) -> dict[str, Any]:
         """A batch of numpy arrays as tensors on the CPU: integers as int64, floats in our dtype."""
         torch = self.torch
@@ -150,80 +222,9 @@ class TorchBackend(Backend):
             for name, tensor in self.tensors(batch).items()
         }
 
-    def blocked_autorange(
-        self, operation: Callable[[], Any], min_run_time_s: float
-    ) -> dict[str, Any]:
-        """The Timer itself waits for an accelerator."""
-        from torch.utils.benchmark import Timer
-
-        timer = Timer(
-            "operation()",
-            globals={"operation": operation},
-            num_threads=self.torch.get_num_threads(),
-        )
-        measurement = timer.blocked_autorange(min_run_time=min_run_time_s)
-        return {
-            "reason": None,
-            "min_run_time_s": min_run_time_s,
-            "number_per_run": measurement.number_per_run,
-            "times_s": [float(seconds) for seconds in measurement.times],
-        }
-
-    def operators_described(self, clock: Any) -> AbstractContextManager[list[Operator]]:
-        """What a dispatch mode sees, views left out."""
-        return _torch_operators.described(clock, self.device.type)
-
-    def calls(self, workload: Any, batch: Any, clock: Any) -> list[_isolated.Call]:
+    def isolated_calls(self, workload: Any, batch: Any, clock: Any) -> list[_isolated.Call]:
         """By a step on fake tensors, on a CPU."""
         return _torch_isolated.calls(self, workload, batch, clock)
-
-    def launches_of(self, step: Callable[[], Any]) -> int | None:
-        place = self.device.type
-        return None if place == "cpu" else _torch_operators.launched(step, place)
-
-    def operators_of(self, launch: Callable[[], Any]) -> list[Operator]:
-        return _torch_operators.operators_of_call(launch, self.device.type)
-
-    def counted_flops(self, operators: Iterable[tuple[str, int | None, int]]) -> int | None:
-        """By `torch.utils.flop_counter`, which knows no LSTM.
-
-        Of the five products of a fused attention's backward pass one computes the scores again, which is
-        no work of the model.
-        """
-        known = [*operators]
-        if any(kind in _torch_operators.LSTM for kind, *_ in known):
-            return None
-        again = (_torch_operators.FUSED_ATTENTION, "_backward")
-        return super().counted_flops(
-            (
-                kind,
-                flops * 4 // 5 if flops and all(part in kind for part in again) else flops,
-                count,
-            )
-            for kind, flops, count in known
-        )
-
-    def kernels(self, operators: Sequence[Operator]) -> dict[str, str]:
-        """By the operators that torch dispatches.
-
-        Only fused attention is an operator of its own (aten/src/ATen/native/native_functions.yaml);
-        torch's "math" is its products and a softmax, as is a model's own attention.
-        """
-        seen = {operator.kind.removeprefix("aten::").split(".")[0] for operator in operators}
-        attention = sorted(
-            name
-            for name in seen
-            if name.startswith(_torch_operators.FUSED_ATTENTION) and not name.endswith("backward")
-        )
-        adamw = "for-loop"
-        if "_fused_adamw_" in seen:
-            adamw = "fused"
-        elif any(name.startswith("_foreach") for name in seen):
-            adamw = "foreach"
-        found = {"adamw": adamw}
-        if attention or {"_softmax", "_safe_softmax"} & seen:
-            found["attention"] = ", ".join(attention) or "math"
-        return found
 
     def choose_attention(self, name: str) -> None:
         """For good, since a process trains one cell."""

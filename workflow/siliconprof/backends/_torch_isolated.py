@@ -17,7 +17,7 @@ from unittest import mock
 
 from siliconprof.backends import _torch_operators
 from siliconprof.backends._isolated import SMALL_BYTES, VALUE, Call, ColdMemory, Reuse
-from siliconprof.hosts import caches, machine
+from siliconprof.hosts import machine
 
 # glibc gives larger blocks back to the system, to begin with (mallopt(3), M_MMAP_THRESHOLD).
 MAPPED_BYTES = 2**17
@@ -42,7 +42,7 @@ class OperatorCall(NamedTuple):
 
 
 def calls(backend: Any, workload: Any, batch: Any, clock: Any) -> list[Call]:
-    """See `Backend.calls`."""
+    """See `Backend.isolated_calls`."""
     import numpy as np
 
     torch, shapes = backend.torch, workload.weight_shapes()
@@ -59,11 +59,12 @@ def calls(backend: Any, workload: Any, batch: Any, clock: Any) -> list[Call]:
         clock.start(split=True)
         with (
             _torch_operators.watch(watched.see, "cpu"),
-            _torch_operators.described(clock, "cpu") as operators,
+            _torch_operators.TorchProfiler("cpu").describe_step(clock) as operators,
         ):
             stepper.step(batch, clock)
             clock.stop()
-    found, cold = [], _cold_memory(torch)
+    found = []
+    cold = cache(lambda dtype: ColdMemory(partial(_flat, torch, dtype), dtype.itemsize))
     for index, (operator, seen) in enumerate(zip(operators, watched.seen, strict=True)):
         fresh = index in watched.lasting
 
@@ -86,7 +87,7 @@ class _RecordedStep:
         self.seen: list[OperatorCall] = []
         self.lasting: set[int] = set()
         self._clock = clock
-        self._reuse = Reuse(caches.beyond_bytes(caches.last_level_bytes()[0]) // 2)
+        self._reuse = Reuse()
         self._makers: dict[int, int] = {}  # memory -> the operator that made it
 
     def see(self, function: Any, args: Any, kwargs: Any) -> Any:
@@ -165,17 +166,6 @@ def _converted(model: Any, *_: Any, dtype: Any = None, **__: Any) -> Any:
                 new = torch.nn.Parameter(weight.detach().to(dtype), weight.requires_grad)
                 module._parameters[name] = made.setdefault(id(weight), new)
     return model
-
-
-def _cold_memory(torch: Any) -> Callable[[Any], ColdMemory]:
-    """A dtype -> memory of it that no cache holds; an operator that writes into it is no slower for that."""
-    beyond_bytes = caches.beyond_bytes(caches.last_level_bytes()[0])
-
-    @cache
-    def of(dtype: Any) -> ColdMemory:
-        return ColdMemory(lambda n: _flat(torch, dtype, n), beyond_bytes // dtype.itemsize)
-
-    return of
 
 
 def _flat(torch: Any, dtype: Any, n: int) -> Any:

@@ -10,13 +10,14 @@ adds up.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from time import perf_counter
 from typing import Any
 
 from siliconprof.backends import _bursts
 from siliconprof.backends._step import Operator
+from siliconprof.backends.base import Clock, Profiler
 
 FUSED_ATTENTION = "_scaled_dot_product"  # how the names of its operators begin
 SDPA = f"aten::{FUSED_ATTENTION}_flash_attention_for_cpu"
@@ -35,41 +36,161 @@ OPTIMIZER_ROLE = "optimizer"
 COPIED_AT_MOST_BYTES = 2**28  # of an operator's operands
 
 
-@contextmanager
-def described(clock: Any, place: str) -> Iterator[list[Operator]]:
-    found: list[Operator] = []
-    edges: list[int] = []  # of the clock before each
-    roles = _Roles()
+class TorchProfiler(Profiler):
+    """Sees what torch dispatches.
 
-    def describe(operator: Any, args: Any, kwargs: Any) -> Any:
-        one, result = _run(operator, args, kwargs)
-        found.append(one._replace(role=roles.current()))
-        edges.append(clock.n_edges)
-        return result
+    Args:
+        place: the device's type, see `watch`.
+    """
 
-    try:
-        with watch(describe, place):
+    counts_flops = True
+
+    def __init__(self, place: str) -> None:
+        self.place = place
+
+    @contextmanager
+    def describe_step(self, clock: Any) -> Iterator[list[Operator]]:
+        """What a dispatch mode sees, views left out."""
+        found: list[Operator] = []
+        edges: list[int] = []  # of the clock before each
+        roles = _Roles()
+
+        def describe(operator: Any, args: Any, kwargs: Any) -> Any:
+            one, result = _run(operator, args, kwargs)
+            found.append(one._replace(role=roles.current()))
+            edges.append(clock.n_edges)
+            return result
+
+        try:
+            with watch(describe, self.place):
+                yield found
+        finally:
+            roles.leave()
+        for index, n_edges in enumerate(edges):
+            phase = clock.phase_at(n_edges)
+            role = OPTIMIZER_ROLE if phase == "optimizer_s" else found[index].role
+            found[index] = found[index]._replace(phase=phase, role=role)
+
+    @contextmanager
+    def time_step(self) -> Iterator[list[tuple[str, float]]]:
+        """On a CPU, with the operator's dispatch below autograd."""
+        found: list[tuple[str, float]] = []
+
+        def measure(operator: Any, args: Any, kwargs: Any) -> Any:
+            start = perf_counter()
+            result = operator(*args, **kwargs)
+            end = perf_counter()
+            found.append((operator.name(), end - start))
+            return result
+
+        with watch(measure, self.place):
             yield found
-    finally:
-        roles.leave()
-    for index, n_edges in enumerate(edges):
-        phase = clock.phase_at(n_edges)
-        role = OPTIMIZER_ROLE if phase == "optimizer_s" else found[index].role
-        found[index] = found[index]._replace(phase=phase, role=role)
+
+    def describe_call(self, launch: Callable[[], Any]) -> list[Operator]:
+        found: list[Operator] = []
+
+        def describe(operator: Any, args: Any, kwargs: Any) -> Any:
+            one, result = _run(operator, args, kwargs)
+            found.append(one)
+            return result
+
+        with watch(describe, self.place):
+            launch()
+        return found
+
+    def count_launches(self, step: Callable[[], Any]) -> int | None:
+        return None if self.place == "cpu" else len(self.describe_call(step))
+
+    def total_flops(self, operators: Iterable[tuple[str, int | None, int]]) -> int | None:
+        """By `torch.utils.flop_counter`, which knows no LSTM.
+
+        Of the five products of a fused attention's backward pass one computes the scores again, which is
+        no work of the model.
+        """
+        known = [*operators]
+        if any(kind in LSTM for kind, *_ in known):
+            return None
+        again = (FUSED_ATTENTION, "_backward")
+        return super().total_flops(
+            (
+                kind,
+                flops * 4 // 5 if flops and all(part in kind for part in again) else flops,
+                count,
+            )
+            for kind, flops, count in known
+        )
+
+    def implementations(self, operators: Sequence[Operator]) -> dict[str, str]:
+        """By the operators that torch dispatches.
+
+        Only fused attention is an operator of its own (aten/src/ATen/native/native_functions.yaml);
+        torch's "math" is its products and a softmax, as is a model's own attention.
+        """
+        seen = {operator.kind.removeprefix("aten::").split(".")[0] for operator in operators}
+        attention = sorted(
+            name
+            for name in seen
+            if name.startswith(FUSED_ATTENTION) and not name.endswith("backward")
+        )
+        adamw = "for-loop"
+        if "_fused_adamw_" in seen:
+            adamw = "fused"
+        elif any(name.startswith("_foreach") for name in seen):
+            adamw = "foreach"
+        found = {"adamw": adamw}
+        if attention or {"_softmax", "_safe_softmax"} & seen:
+            found["attention"] = ", ".join(attention) or "math"
+        return found
 
 
-def operators_of_call(launch: Callable[[], Any], place: str) -> list[Operator]:
-    """The operators of a call that is no training step."""
-    found: list[Operator] = []
+class MpsProfiler(TorchProfiler):
+    """Times operators on a device without a clock of its own."""
 
-    def describe(operator: Any, args: Any, kwargs: Any) -> Any:
-        one, result = _run(operator, args, kwargs)
-        found.append(one)
-        return result
+    def __init__(self, clock: Clock, memory: Any) -> None:
+        super().__init__("mps")
+        self.clock, self.memory = clock, memory
 
-    with watch(describe, place):
-        launch()
-    return found
+    @contextmanager
+    def time_step(self) -> Iterator[list[tuple[str, float]]]:
+        """The first time that a step calls an operator in some shapes it is run in bursts, see `_bursts`.
+
+        What writes into its operands is run on copies of them. Where these are large it is timed by
+        itself, waiting included. The copies are in no peak.
+        """
+        synchronize, peak_bytes = self.clock.synchronize, self.memory.peak_bytes()
+        found: list[tuple[str, float]] = []
+        known: dict[tuple[str, str], float] = {}
+
+        def measure(operator: Any, args: Any, kwargs: Any) -> Any:
+            asked = operator.name(), _call_text(args, kwargs)
+            writes, given = operator._schema.is_mutable, (args, kwargs)
+            alone = asked not in known and writes and _bytes(given) > COPIED_AT_MOST_BYTES
+            if asked not in known and not alone:
+                own_args, own_kwargs = _copies(given) if writes else given
+
+                def burst(calls: int) -> float:
+                    start = perf_counter()
+                    for _ in range(calls):
+                        operator(*own_args, **own_kwargs)
+                    synchronize()
+                    return perf_counter() - start
+
+                synchronize()  # what the step dispatched before
+                with _same_random_numbers(operator):
+                    known[asked] = _bursts.seconds_each(burst)
+            if alone:
+                synchronize()
+            start = perf_counter()
+            result = operator(*args, **kwargs)
+            if alone:
+                synchronize()
+                known[asked] = perf_counter() - start
+            found.append((operator.name(), known[asked]))
+            return result
+
+        with watch(measure, self.place):
+            yield found
+        self.memory.reset_peak(peak_bytes)
 
 
 def _run(operator: Any, args: Any, kwargs: Any) -> tuple[Operator, Any]:
@@ -80,78 +201,6 @@ def _run(operator: Any, args: Any, kwargs: Any) -> tuple[Operator, Any]:
     flops = _flops(operator, args, kwargs, result)
     moved = read_bytes + _bytes(_written(operator, args) if result is None else result)
     return Operator(operator.name(), "", "", inputs, flops, moved), result
-
-
-@contextmanager
-def timed() -> Iterator[list[tuple[str, float]]]:
-    """Seconds include the operator's dispatch below autograd."""
-    found: list[tuple[str, float]] = []
-
-    def measure(operator: Any, args: Any, kwargs: Any) -> Any:
-        start = perf_counter()
-        result = operator(*args, **kwargs)
-        end = perf_counter()
-        found.append((operator.name(), end - start))
-        return result
-
-    with watch(measure, "cpu"):
-        yield found
-
-
-@contextmanager
-def timed_in_bursts(synchronize: Callable[[], None]) -> Iterator[list[tuple[str, float]]]:
-    """On a device without a clock of its own.
-
-    The first time that a step calls an operator in some shapes it is run in bursts, see `_bursts`;
-    what writes into its operands is run on copies of them. Where these are large it is timed by
-    itself, waiting included.
-    """
-    found: list[tuple[str, float]] = []
-    known: dict[tuple[str, str], float] = {}
-
-    def measure(operator: Any, args: Any, kwargs: Any) -> Any:
-        asked = operator.name(), _call_text(args, kwargs)
-        writes, given = operator._schema.is_mutable, (args, kwargs)
-        alone = asked not in known and writes and _bytes(given) > COPIED_AT_MOST_BYTES
-        if asked not in known and not alone:
-            own_args, own_kwargs = _copies(given) if writes else given
-
-            def burst(calls: int) -> float:
-                start = perf_counter()
-                for _ in range(calls):
-                    operator(*own_args, **own_kwargs)
-                synchronize()
-                return perf_counter() - start
-
-            synchronize()  # what the step dispatched before
-            with _same_random_numbers(operator):
-                known[asked] = _bursts.seconds_each(burst)
-        if alone:
-            synchronize()
-        start = perf_counter()
-        result = operator(*args, **kwargs)
-        if alone:
-            synchronize()
-            known[asked] = perf_counter() - start
-        found.append((operator.name(), known[asked]))
-        return result
-
-    with watch(measure, "mps"):
-        yield found
-
-
-def launched(step: Callable[[], Any], place: str) -> int:
-    """How many operators a step has."""
-    count = 0
-
-    def see(operator: Any, args: Any, kwargs: Any) -> Any:
-        nonlocal count
-        count += 1
-        return operator(*args, **kwargs)
-
-    with watch(see, place):
-        step()
-    return count
 
 
 def watch(see: Callable[[Any, Any, Any], Any], place: str) -> Any:

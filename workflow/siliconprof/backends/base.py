@@ -11,10 +11,10 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
+from siliconprof.backends._kernels import DRAWN, Kernels
 from siliconprof.backends._step import Operator, Stepper
-from siliconprof.backends._streams import DRAWN, Stream, Transfer
 from siliconprof.errors import in_one_line
 from siliconprof.hosts import caches, machine
 from siliconprof.memory.footprint import MemoryProfile
@@ -32,35 +32,205 @@ class Unsupported(Exception):
     """The backend cannot do what the cell asks; the message is the record's reason."""
 
 
+class Clock:
+    """The host's clock, for a device that has finished when a call returns."""
+
+    means: ClassVar[str] = (  # how phases and whole steps are timed, for the record
+        "perf_counter at phase edges; eager and synchronous, nothing to wait for"
+    )
+    works_beside: ClassVar[bool] = False  # a step's code returns while the device works on
+
+    def synchronize(self) -> None:
+        """Wait until the device has finished everything handed to it."""
+
+    def mark(self) -> Any:
+        """A time mark at a phase's edge."""
+        self.synchronize()
+        return time.perf_counter()
+
+    def seconds_between(self, start: Any, end: Any) -> float:
+        """Seconds between two marks."""
+        return end - start
+
+    def blocked_autorange(
+        self, operation: Callable[[], Any], min_run_time_s: float
+    ) -> dict[str, Any]:
+        """An operation timed by `torch.utils.benchmark.Timer.blocked_autorange`.
+
+        Returns:
+            `reason` (None), `min_run_time_s`, `number_per_run` and `times_s`: the mean seconds of
+            a call, one value per block; where there is no such tool, `reason` alone.
+        """
+        return {"reason": "torch.utils.benchmark.Timer is torch's own tool"}
+
+
+class Memory:
+    """The memory of a device on which the framework counts none."""
+
+    means: ClassVar[str]  # what the counters count, or why there are none
+    peak_means: ClassVar[str] = "no counter"  # what counts the peak, or why nothing does
+    prefix: ClassVar[str] = "device"  # of the columns that `counters` fills
+    # Why what `set_limit` sets does not hold a process to it; None = beyond it allocating raises.
+    limit_yields: ClassVar[str | None] = None
+
+    def allocated_bytes(self) -> int | None:
+        """Bytes the framework holds on the device now; None where it does not count."""
+        return None
+
+    def peak_bytes(self) -> int | None:
+        """The most bytes held since the last reset; None where it does not count."""
+        return None
+
+    def reset_peak(self) -> None:
+        """Start a new peak."""
+
+    def empty_cache(self) -> None:
+        """Release the memory that the framework has freed and cached for reuse."""
+
+    def counters(self, driver: bool = True) -> dict[str, int | None]:
+        """Every counter of the framework, bytes by fixed keys; asking the driver is slow."""
+        return {}
+
+    def recommended_bytes(self) -> int | None:
+        """What the device's driver recommends to stay below, or its whole memory; None on a CPU."""
+        return None
+
+    def set_limit(self, limit_bytes: int) -> str | None:
+        """Limit this process's arrays, in bytes; return how, or None where only the system can."""
+        return None
+
+    def step_peak_bytes(
+        self, step: Callable[[], Any] | None, standing: Sequence[Any]
+    ) -> tuple[int | None, str]:
+        """(peak bytes of arrays in a training step or None, what counts them or why nothing does).
+
+        A framework with a counter of its own reports the peak of all steps so far and runs none.
+
+        Args:
+            step: one more training step; None = it cannot be repeated by itself.
+            standing: arrays that exist between steps: weights and the optimizer's state.
+        """
+        return self.peak_bytes(), self.peak_means
+
+
+class Arrays(Protocol):
+    """Arrays of the cell's dtype on the device, for workloads that time kernels."""
+
+    def normal(self, shape: Sequence[int], seed: int) -> Any:
+        """Normally distributed array of the cell's dtype on the device; the same for a seed."""
+
+    def matmul(self, a: Any, b: Any) -> Any:
+        """Product of (…, m, k) and (…, k, n), handed to the device."""
+
+    def vjp(self, a: Any, b: Any, cotangent: Any, forward: bool) -> Callable[[], Any]:
+        """A launcher of the gradients of `a @ b` by both, for a cotangent of the product.
+
+        It returns (product, gradient by a, gradient by b), or without `forward` the gradients
+        alone; then no launch computes the product.
+
+        Args:
+            a, b, cotangent: (…, m, k), (…, k, n) and (…, m, n).
+        """
+
+    def copy(self, value: Any) -> Any:
+        """The same values in memory of their own."""
+
+    def eval(self, value: Any) -> None:
+        """Have a lazy framework compute a value; nothing to do in an eager one."""
+        return
+
+    def async_eval(self, value: Any) -> None:
+        """Have a lazy framework start on a value without waiting; nothing to do in an eager one."""
+        return
+
+    def relative_error(self, result: Any, reference: Callable[..., Any], *inputs: Any) -> float:
+        """Root mean square error of a result against `reference(*inputs)` in float64, over its own."""
+
+    def from_host(self, values: list[Any]) -> Any:
+        """Array of the cell's dtype from (nested) lists, on the device: no kernel runs for it."""
+
+    @cached_property
+    def normal_block(self) -> Any:
+        """Normal values to fill long arrays with, drawn once."""
+        return self.normal((DRAWN,), 0)
+
+    def sampled(self, array: Any) -> Any:
+        """Up to `SAMPLED_VALUES` values of an array, evenly spread, as a numpy array of float32."""
+
+    def repeated_normal(self, count: int) -> Any:
+        """New flat array of `count` normal values: `normal_block`, repeated."""
+
+
+class Profiler:
+    """What tells the operators of a training step; the default tells nothing."""
+
+    counts_flops: ClassVar[bool] = False  # by a counter of the framework's own
+
+    def describe_step(self, clock: Any) -> AbstractContextManager[list[Operator]]:
+        """Fills a list with the operators of the training step inside it, in order.
+
+        The list is complete when the context has ended, before which the clock has stopped.
+
+        Args:
+            clock: a `timing.PhaseClock`, started for a split step.
+
+        Raises:
+            Unsupported: nothing tells them.
+        """
+        raise Unsupported("this backend does not tell the operators of a step")
+
+    def time_step(self) -> AbstractContextManager[list[tuple[str, float]]]:
+        """As `describe_step`, with (kind, seconds) of each operator."""
+        raise Unsupported("this backend does not time operators inside of a step")
+
+    def count_launches(self, step: Callable[[], Any]) -> int | None:
+        """Operators that one more training step hands to a GPU; None on a CPU."""
+        return None
+
+    def describe_call(self, launch: Callable[[], Any]) -> list[Operator]:
+        """The operators that a call hands to the device, with their operands and FLOPs.
+
+        Raises:
+            Unsupported: nothing tells them.
+        """
+        raise Unsupported("this backend does not tell the operators of a call")
+
+    def total_flops(self, operators: Iterable[tuple[str, int | None, int]]) -> int | None:
+        """Floating-point operations of operators; None where it knows none, or not each.
+
+        Args:
+            operators: (kind, FLOPs of one or None, how many).
+        """
+        return sum(count * flops for _, flops, count in operators if flops) or None
+
+    def implementations(self, operators: Sequence[Operator]) -> dict[str, str]:
+        """Which `attention` and which `adamw` a training step runs; empty where nothing tells."""
+        return {}
+
+
 class Backend:
-    """A software path to a device: its clock, its memory, its arrays, its training step."""
+    """A software path to a device. Until `open` its parts are those of a device that has no such thing."""
+
+    clock: Clock = Clock()
+    memory: Memory = Memory()
+    profiler: Profiler = Profiler()
+    arrays: Arrays  # of an open backend
+    kernels: Kernels  # of an open backend
 
     name: ClassVar[str]
     framework: ClassVar[str]  # torch or mlx: which of a workload's implementations it runs
     device_kind: ClassVar[str | None]  # cpu, gpu, or None for either
     packages: ClassVar[Sequence[str]]  # distributions whose version the numbers depend on
     LIBRARIES: ClassVar[Sequence[str]]  # those, and what they bring; the record has all versions
-    time_method: ClassVar[str]  # how phases and whole steps are timed, for the record
     precisions: ClassVar[Mapping[str, str | None]]  # precision -> reason why not, None = can
     offload: ClassVar[str | None] = None  # why it cannot offload to the host, None = can
     # What it keeps from a forward pass, for the memory model.
     memory_profile: ClassVar[MemoryProfile] = MemoryProfile()
-    memory_prefix: ClassVar[str] = "device"  # of the columns that `memory_counters` fills
-    writes_into: ClassVar[bool] = True  # a `Stream` writes into memory that exists already
-    peak_means: ClassVar[str] = "no counter"  # what counts the peak, or why nothing does
-    memory_means: ClassVar[str]  # what the counters count, or why there are none
-    # Why what `limit_memory` sets does not hold a process to it; None = beyond it allocating raises.
-    limit_yields: ClassVar[str | None] = None
     caveat: tuple[str, str] | None = None  # a flag of every cell that is measured on it, once open
-    counts_flops: ClassVar[bool] = False  # by a counter of the framework's own
-    works_beside: ClassVar[bool] = False  # a step's code returns while the device works on
-    queue_depth: ClassVar[int | None] = None  # launches under way before one waits; None = no end
     compile_caveat: ClassVar[str | None] = None  # what to know of its compiled steps
     attentions: ClassVar[tuple[str, ...]] = ()  # kernels that a training may ask for
     adamws: ClassVar[tuple[str, ...]] = ()  # implementations of AdamW that it may ask for
     usual_adamw: ClassVar[str | None] = None  # which runs where none is asked for; None = unknown
-    # Why compiling a kernel of one's own is one with its first launch; None = it is not.
-    compiles_at_launch: ClassVar[str | None] = None
     # A part of a process's output that tells that the device gave up work, which the framework may not
     # report -> what that means, and the remedy. The first that is found counts.
     aborts: ClassVar[Mapping[str, str]] = {}
@@ -137,6 +307,10 @@ class Backend:
         """How many GPUs it sees, after `import_framework`; raises what the driver says of none."""
         return 0
 
+    def visible_index(self, index: int) -> int:
+        """The index of a GPU in this process: a cell's sees its own only, the detection's all of them."""
+        return index if index < self.n_gpus() else 0
+
     def gpus(self) -> list[dict[str, Any]]:
         """The `identity` of each in the framework's order, with `error`: a line, or None if it works."""
         devices = []
@@ -158,221 +332,34 @@ class Backend:
         """Framework, device and arithmetic settings as they really are, for the record."""
         raise NotImplementedError
 
-    # -- clock ---------------------------------------------------------------------------
-
-    def synchronize(self) -> None:
-        """Wait until the device has finished everything handed to it."""
-
-    def mark(self) -> Any:
-        """A time mark at a phase's edge."""
-        self.synchronize()
-        return time.perf_counter()
-
-    def seconds_between(self, start: Any, end: Any) -> float:
-        """Seconds between two marks."""
-        return end - start
-
-    # -- memory --------------------------------------------------------------------------
-
-    def memory_bytes(self) -> int | None:
-        """Bytes the framework holds on the device now; None where it does not count."""
-        return None
-
-    def peak_memory_bytes(self) -> int | None:
-        """The most bytes held since the last reset; None where it does not count."""
-        return None
-
-    def reset_peak_memory(self) -> None:
-        """Start a new peak."""
-
-    def release_memory(self) -> None:
-        """Release the memory that the framework has freed and cached for reuse."""
-
-    def step_peak_bytes(
-        self, step: Callable[[], Any] | None, standing: Sequence[Any]
-    ) -> tuple[int | None, str]:
-        """(peak bytes of arrays in a training step or None, what counts them or why nothing does).
-
-        A framework with a counter of its own reports the peak of all steps so far and runs none.
-
-        Args:
-            step: one more training step; None = it cannot be repeated by itself.
-            standing: arrays that exist between steps: weights and the optimizer's state.
-        """
-        return self.peak_memory_bytes(), self.peak_means
-
-    def operators_described(self, clock: Any) -> AbstractContextManager[list[Operator]]:
-        """Fills a list with the operators of the training step inside it, in order.
-
-        The list is complete when the context has ended, before which the clock has stopped.
-
-        Args:
-            clock: a `timing.PhaseClock`, started for a split step.
-
-        Raises:
-            Unsupported: nothing tells them.
-        """
-        raise Unsupported("this backend does not tell the operators of a step")
-
-    def operators_timed(self) -> AbstractContextManager[list[tuple[str, float]]]:
-        """As `operators_described`, with (kind, seconds) of each operator."""
-        raise Unsupported("this backend does not time operators inside of a step")
-
-    def calls(self, workload: Any, batch: Any, clock: Any) -> list[Any]:
-        """`_alone.Call` of each operator of a step, without memory for arrays, or `Unsupported`."""
-        raise NotImplementedError
-
-    def launches_of(self, step: Callable[[], Any]) -> int | None:
-        """Operators that one more training step hands to a GPU; None on a CPU."""
-        return None
-
-    def operators_of(self, launch: Callable[[], Any]) -> list[Operator]:
-        """The operators that a call hands to the device, with their operands and FLOPs.
-
-        Raises:
-            Unsupported: nothing tells them.
-        """
-        raise Unsupported("this backend does not tell the operators of a call")
-
-    def counted_flops(self, operators: Iterable[tuple[str, int | None, int]]) -> int | None:
-        """Floating-point operations of operators; None where it knows none, or not each.
-
-        Args:
-            operators: (kind, FLOPs of one or None, how many).
-        """
-        return sum(count * flops for _, flops, count in operators if flops) or None
-
-    def kernels(self, operators: Sequence[Operator]) -> dict[str, str]:
-        """Which `attention` and which `adamw` a training step runs; empty where nothing tells."""
-        return {}
-
-    def limit_memory(self, limit_bytes: int) -> str | None:
-        """Limit this process's arrays, in bytes; return how, or None where only the system can."""
-        return None
-
-    def memory_counters(self, driver: bool = True) -> dict[str, int | None]:
-        """Every counter of the framework, bytes by fixed keys; asking the driver is slow."""
-        return {}
-
-    def memory_limit_bytes(self) -> int | None:
-        """What the device's driver recommends to stay below, or its whole memory; None on a CPU."""
-        return None
-
     def last_level_cache(self) -> tuple[int | None, str]:
         """(bytes of the last cache before the device's memory or None, the source or the reason)."""
         if self.gpu_address() is not None:
             return None, f"{self.name} does not tell the GPU's caches"
         return caches.last_level_bytes()
 
-    # -- sensors -------------------------------------------------------------------------
-
     def gpu_address(self) -> tuple[str, str] | None:
         """(vendor, NVML's UUID or "") of the GPU in use, for `hosts.sensors`; None on a CPU."""
         return None
 
-    # -- arrays, for workloads that time kernels -------------------------------------------
-
-    def normal(self, shape: Sequence[int], seed: int) -> Any:
-        """Normally distributed array of the cell's dtype on the device; the same for a seed."""
-        raise NotImplementedError
-
-    def matmul(self, a: Any, b: Any) -> Any:
-        """Product of (…, m, k) and (…, k, n), handed to the device."""
-        raise NotImplementedError
-
-    def vjp(self, a: Any, b: Any, cotangent: Any, forward: bool) -> Callable[[], Any]:
-        """A launcher of the gradients of `a @ b` by both, for a cotangent of the product.
-
-        It returns (product, gradient by a, gradient by b), or without `forward` the gradients
-        alone; then no launch computes the product.
-
-        Args:
-            a, b, cotangent: (…, m, k), (…, k, n) and (…, m, n).
-        """
-        raise NotImplementedError
-
-    def copied(self, value: Any) -> Any:
-        """The same values in memory of their own."""
-        raise NotImplementedError
-
-    def evaluate(self, value: Any) -> None:
-        """Have a lazy framework compute a value; nothing to do in an eager one."""
-
-    def dispatch(self, value: Any) -> None:
-        """Have a lazy framework start on a value without waiting; nothing to do in an eager one."""
-
-    def relative_error(self, result: Any, reference: Callable[..., Any], *inputs: Any) -> float:
-        """Root mean square error of a result against `reference(*inputs)` in float64, over its own."""
-        raise NotImplementedError
-
-    def from_host(self, values: list[Any]) -> Any:
-        """Array of the cell's dtype from (nested) lists, on the device: no kernel runs for it."""
-        raise NotImplementedError
-
-    @cached_property
-    def normal_block(self) -> Any:
-        """Normal values to fill long arrays with, drawn once."""
-        return self.normal((DRAWN,), 0)
-
-    def sampled(self, array: Any) -> Any:
-        """Up to `SAMPLED_VALUES` values of an array, evenly spread, as a numpy array of float32."""
-        raise NotImplementedError
-
-    def repeated_normal(self, count: int) -> Any:
-        """New flat array of `count` normal values: `normal_block`, repeated."""
-        raise NotImplementedError
-
-    def stream(self, kernel: str) -> Stream:
-        """This backend's `copy`, `triad` (two arrays in, one out) or `reduction` (sums)."""
-        raise NotImplementedError
-
-    def transfer(
-        self, direction: str, pinned: bool, count: int, seed: int
-    ) -> tuple[Transfer | None, str]:
-        """(a transfer or None, how it is done or why there is none).
-
-        Args:
-            direction: `host-to-device` or `device-to-host`.
-            count: number of fp32 values.
-            pinned: whether the host's memory is page-locked.
-        """
-        return None, "the device works in the host's memory: there is nothing to transfer"
-
-    def add_one(self, value: Any) -> Any:
-        """A trivial operator, handed to the device without waiting: dispatch cost."""
-        raise NotImplementedError
-
-    def empty_kernel(self) -> tuple[Callable[[], Any] | None, str]:
-        """(a launcher of a compiled, loaded, empty kernel, its kind), or (None, the reason)."""
-        return None, f"{self.name} has no kernels of its own to launch on this device"
-
-    # -- training ------------------------------------------------------------------------
-
     def choose_attention(self, name: str) -> None:
         """Train by one of `attentions` from here on."""
+        raise NotImplementedError
+
+    def isolated_calls(self, workload: Any, batch: Any, clock: Any) -> list[Any]:
+        """`_isolated.Call` of each operator of a step, without memory for arrays, or `Unsupported`."""
         raise NotImplementedError
 
     def stepper(self, workload: Any, seed: int) -> Stepper:
         """The training step of a workload in this framework."""
         raise NotImplementedError
 
-    def blocked_autorange(
-        self, operation: Callable[[], Any], min_run_time_s: float
-    ) -> dict[str, Any]:
-        """An operation timed by `torch.utils.benchmark.Timer.blocked_autorange`.
-
-        Returns:
-            `reason` (None), `min_run_time_s`, `number_per_run` and `times_s`: the mean seconds of
-            a call, one value per block; where there is no such tool, `reason` alone.
-        """
-        return {"reason": f"torch.utils.benchmark.Timer is torch's own tool: {self.name} has none"}
-
     def prove_precision(self, seed: int = 0) -> dict[str, Any]:
         """Find the effective dtype of a product numerically: its error against float64."""
-        a = self.normal((256, 256), seed)
-        b = self.normal((256, 256), seed + 1)
-        product = self.matmul(a, b)
-        self.evaluate(product)
-        error = self.relative_error(product, operator.matmul, a, b)
+        a = self.arrays.normal((256, 256), seed)
+        b = self.arrays.normal((256, 256), seed + 1)
+        product = self.arrays.matmul(a, b)
+        self.arrays.eval(product)
+        error = self.arrays.relative_error(product, operator.matmul, a, b)
         effective = next((name for name, low, high in ERROR_BANDS if low <= error < high), None)
         return {"product_error": error, "effective_product": effective}

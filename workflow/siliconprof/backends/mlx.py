@@ -8,22 +8,156 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
 from typing import Any
 
-from siliconprof.backends import _cuda_driver, _isolated, _metal, _mlx_isolated, _mlx_operators
+from siliconprof.backends import _cuda_driver, _isolated, _metal, _mlx_isolated
+from siliconprof.backends._kernels import DRAWN, MlxKernels
+from siliconprof.backends._mlx_operators import MlxProfiler
 from siliconprof.backends._mlx_stepper import MlxStepper
-from siliconprof.backends._step import Operator, Stepper
-from siliconprof.backends._streams import DRAWN, Stream, Transfer, mlx_stream, mlx_transfer
-from siliconprof.backends.base import SAMPLED_VALUES, Backend, Unsupported
+from siliconprof.backends._step import Stepper
+from siliconprof.backends.base import SAMPLED_VALUES, Arrays, Backend, Clock, Memory, Unsupported
 from siliconprof.hosts import blas
 from siliconprof.memory.footprint import MemoryProfile
 from siliconprof.store.cell import PRECISIONS
 
 # mlx/backend/cuda/allocator.cpp: `unified_malloc`.
 MANAGED = "MLX's build for CUDA takes memory for arrays by cudaMallocManaged or cudaMallocHost"
+
+
+class MlxClock(Clock):
+    """The host's, which has what is pending computed before it is read."""
+
+    means = "perf_counter after mx.eval of each phase's results and mx.synchronize()"
+
+    def __init__(self, mx: Any) -> None:
+        self.mx = mx
+        self.pending: Any = None  # an array
+
+    def synchronize(self) -> None:
+        if self.pending is not None:
+            self.mx.eval(self.pending)
+            self.pending = None
+        self.mx.synchronize()
+
+
+class MlxMemory(Memory):
+    """As MLX's allocator counts it."""
+
+    prefix = "mlx"
+    means = (
+        "mlx: active = live arrays, cache = freed and kept for reuse, peak = the most that was "
+        "active since the last reset"
+    )
+    peak_means = "mx.get_peak_memory over all steps, those that compile left out"
+    limit_yields = (
+        "by MLX's documentation mx.set_memory_limit is a guideline during the evaluation of a graph; "
+        "it raises only once the memory and swap of the machine are spent"
+    )
+    _earlier_bytes = 0
+
+    def __init__(self, mx: Any, gpu: Mapping[str, Any]) -> None:
+        self.mx, self.gpu = mx, gpu  # what MLX tells of the GPU; empty on a CPU
+
+    def allocated_bytes(self) -> int:
+        return self.mx.get_active_memory()
+
+    def peak_bytes(self) -> int:
+        return max(self._earlier_bytes, self.mx.get_peak_memory())
+
+    def reset_peak(self, earlier_bytes: int = 0) -> None:
+        """An earlier peak that still counts may be given."""
+        self._earlier_bytes = earlier_bytes
+        self.mx.reset_peak_memory()
+
+    def empty_cache(self) -> None:
+        self.mx.clear_cache()
+
+    def set_limit(self, limit_bytes: int) -> str | None:
+        """On a CPU only the system can."""
+        if not self.gpu:
+            return None
+        self.mx.set_memory_limit(limit_bytes)
+        return "mx.set_memory_limit, beyond which MLX frees its cache and waits for running work"
+
+    def counters(self, driver: bool = True) -> dict[str, int | None]:
+        return {
+            "active_bytes": self.mx.get_active_memory(),
+            "cache_bytes": self.mx.get_cache_memory(),
+            "peak_bytes": self.peak_bytes(),
+        }
+
+    def recommended_bytes(self) -> int | None:
+        """CUDA's has no recommendation."""
+        return self.gpu.get("max_recommended_working_set_size") or self.gpu.get("total_memory")
+
+
+class MlxArrays(Arrays):
+    """MLX's, of which products are computed when the clock waits, if not before."""
+
+    def __init__(self, mx: Any, clock: MlxClock, dtype: Any, compute_dtype: Any) -> None:
+        self.mx, self.clock = mx, clock
+        self.dtype, self.compute_dtype = dtype, compute_dtype
+
+    def normal(self, shape: Sequence[int], seed: int) -> Any:
+        drawn = self.mx.random.normal(tuple(shape), key=self.mx.random.key(seed))
+        value = drawn.astype(self.dtype)
+        self.mx.eval(value)
+        return value
+
+    def matmul(self, a: Any, b: Any) -> Any:
+        """The product is pending, so that `synchronize` computes it."""
+        if self.compute_dtype != self.dtype:
+            a, b = a.astype(self.compute_dtype), b.astype(self.compute_dtype)
+        self.clock.pending = a @ b
+        return self.clock.pending
+
+    def vjp(self, a: Any, b: Any, cotangent: Any, forward: bool) -> Callable[[], Any]:
+        """Evaluating the gradients alone leaves the product uncomputed: `mx.vjp` is lazy."""
+        mx = self.mx
+
+        def launch() -> Any:
+            products, gradients = mx.vjp(mx.matmul, [a, b], [cotangent])
+            self.clock.pending = products + gradients if forward else gradients
+            return self.clock.pending
+
+        return launch
+
+    def copy(self, value: Any) -> Any:
+        """An array of an array would share its memory."""
+        copy = value + 0
+        self.mx.eval(copy)
+        return copy
+
+    def eval(self, value: Any) -> None:
+        self.mx.eval(value)
+
+    def async_eval(self, value: Any) -> None:
+        self.mx.async_eval(value)
+
+    def relative_error(self, result: Any, reference: Callable[..., Any], *inputs: Any) -> float:
+        """Float64 exists on MLX's CPU only."""
+        mx = self.mx
+        with mx.stream(mx.cpu):
+            wide = reference(*(value.astype(mx.float64) for value in inputs))
+            error = mx.sqrt(mx.mean(mx.square(result.astype(mx.float64) - wide)))
+            scale = mx.sqrt(mx.mean(mx.square(wide))).item() or 1.0
+            return error.item() / scale
+
+    def from_host(self, values: list[Any]) -> Any:
+        return self.mx.array(values, dtype=self.dtype)
+
+    def sampled(self, array: Any) -> Any:
+        import numpy as np
+
+        flat = array.reshape(-1)
+        return np.array(flat[:: -(-flat.size // SAMPLED_VALUES) or 1].astype(self.mx.float32))
+
+    def repeated_normal(self, count: int) -> Any:
+        value = self.mx.tile(self.normal_block, -(-count // DRAWN))[:count]
+        self.mx.eval(value)
+        return value
 
 
 class Plugin(Backend):
@@ -36,12 +170,6 @@ class Plugin(Backend):
     aborts = _metal.ABORTS
     packages = ("mlx",)
     LIBRARIES = ("mlx", "mlx-cpu", "mlx-metal", "mlx-cuda-12", "mlx-cuda-13")
-    time_method = "perf_counter after mx.eval of each phase's results and mx.synchronize()"
-    memory_prefix = "mlx"
-    memory_means = (
-        "mlx: active = live arrays, cache = freed and kept for reuse, peak = the most that was "
-        "active since the last reset"
-    )
     # Counted on a CPU; a GPU's own kernels for norm and loss keep less. Fitted: the work, because
     # results wait in a queue until they have been computed, the logits of a step that is evaluated
     # as a whole, the update, whose new weights replace the old ones one by one, and checkpointed
@@ -69,21 +197,11 @@ class Plugin(Backend):
         update_largest=1.5,
         update_two=2.8,
     )
-    writes_into = False
-    peak_means = "mx.get_peak_memory over all steps, those that compile left out"
     # tf32 on a GPU: `open` refuses it on a CPU; amp-bf16 by hand, see `describe`.
     precisions = {
         **dict.fromkeys(PRECISIONS),
         "amp-fp16": "MLX has no autocast and no gradient scaler",
     }
-    limit_yields = (
-        "by MLX's documentation mx.set_memory_limit is a guideline during the evaluation of a graph; "
-        "it raises only once the memory and swap of the machine are spent"
-    )
-    # With more than ten tasks under way `async_eval` waits for one (mlx/transforms.cpp), and a launch
-    # is one at most: behind a slow product 20 were handed over at once on a CPU, 30 were not.
-    queue_depth = 10
-    compiles_at_launch = "MLX does it at the kernel's first launch, which is in compile and load"
 
     @classmethod
     def environment(
@@ -127,7 +245,7 @@ class Plugin(Backend):
             return super().identity(device_kind, index)
         import mlx.core as mx
 
-        info = mx.device_info(mx.Device(mx.gpu, self._place(index)))
+        info = mx.device_info(mx.Device(mx.gpu, self.visible_index(index)))
         facts = {
             "name": info.get("device_name"),
             "memory_bytes": info.get("total_memory", info.get("memory_size")),
@@ -143,10 +261,6 @@ class Plugin(Backend):
 
         return mx.device_count(mx.gpu)
 
-    def _place(self, index: int) -> int:
-        """A cell's process sees its own GPU only, see `environment`; the detection's all of them."""
-        return index if index < self.n_gpus() else 0
-
     def open(self, device_kind: str, index: int, threads: int, precision: str) -> None:
         import mlx.core as mx
 
@@ -154,27 +268,27 @@ class Plugin(Backend):
             raise Unsupported("tf32: a GPU format; MLX on a CPU has none")
         self.mx = mx
         self.precision = precision
-        place = 0 if device_kind == "cpu" else self._place(index)
+        place = 0 if device_kind == "cpu" else self.visible_index(index)
         self.device = mx.Device(mx.cpu if device_kind == "cpu" else mx.gpu, place)
         mx.set_default_device(self.device)
         self.dtype = {"fp16": mx.float16, "bf16": mx.bfloat16}.get(precision, mx.float32)
         self.compute_dtype = mx.bfloat16 if precision == "amp-bf16" else self.dtype
-        self._last: Any = None
-        self._peak_bytes = 0  # before the peak was last reset on our own account
-        self.watched: list[Any] | None = None  # filled by the step that is under way
-        self.describes = False  # whether it lists its operators, else it times them
-        self.untimed: str | None = None  # why the operators of this process's step cannot be timed
+        self.clock = clock = MlxClock(mx)
+        self.kernels = MlxKernels(mx, self.device, self.dtype)
+        self.arrays = MlxArrays(mx, clock, self.dtype, self.compute_dtype)
+        self.gpu = {} if self.device.type == mx.cpu else dict(mx.device_info(self.device))
+        self.memory = memory = MlxMemory(mx, self.gpu)
+        self.profiler = MlxProfiler(mx, bool(self.gpu), memory)
         self.wired_limit_bytes: int | None = None
         if device_kind == "cpu" and mx.cuda.is_available():  # in every build for CUDA
             self.caveat = ("managed_memory", MANAGED)
 
     def describe(self) -> dict[str, Any]:
-        info = self._device_info()
         return {
             "framework": "mlx",
             "framework_version": metadata.version("mlx"),  # not every build has `__version__`
             "device": str(self.device),
-            "device_name": info.get("device_name"),
+            "device_name": self.gpu.get("device_name"),
             "wired_limit_bytes": self.wired_limit_bytes,
             "enable_tf32": os.environ.get("MLX_ENABLE_TF32"),
             **(blas.blas_of_mlx() if self.device.type == self.mx.cpu else {"blas": None}),
@@ -183,195 +297,21 @@ class Plugin(Backend):
             else None,
         }
 
-    def operators_described(self, clock: Any) -> AbstractContextManager[list[Operator]]:
-        """The primitives of its graph, views left out."""
-        return self._watch(True)
-
-    def operators_timed(self) -> AbstractContextManager[list[tuple[str, float]]]:
-        if self.untimed:
-            raise Unsupported(self.untimed)
-        return self._watch(False)
-
-    def operators_of(self, launch: Callable[[], Any]) -> list[Operator]:
-        return _mlx_operators.operators_of_call(self.mx, launch)
-
-    def calls(self, workload: Any, batch: Any, clock: Any) -> list[_isolated.Call]:
+    def isolated_calls(self, workload: Any, batch: Any, clock: Any) -> list[_isolated.Call]:
         """By the step's graph, of which nothing is evaluated."""
         return _mlx_isolated.calls(self, workload, batch)
-
-    def launches_of(self, step: Callable[[], Any]) -> int | None:
-        """The primitives of its graph on that GPU; None where one of them is unknown."""
-        if self.device.type != self.mx.gpu:
-            return None
-        with self._watch(True) as operators:
-            step()
-        return len(operators) or None
-
-    @contextmanager
-    def _watch(self, describes: bool) -> Iterator[list[Any]]:
-        """What the step inside finds; the most memory that it holds does not count."""
-        self._peak_bytes = self.peak_memory_bytes()
-        self.watched, self.describes = [], describes
-        try:
-            yield self.watched
-        finally:
-            self.watched = None
-            self.mx.reset_peak_memory()
-
-    def synchronize(self) -> None:
-        if self._last is not None:
-            self.mx.eval(self._last)
-            self._last = None
-        self.mx.synchronize()
-
-    def memory_bytes(self) -> int:
-        return self.mx.get_active_memory()
-
-    def peak_memory_bytes(self) -> int:
-        return max(self._peak_bytes, self.mx.get_peak_memory())
-
-    def reset_peak_memory(self) -> None:
-        self._peak_bytes = 0
-        self.mx.reset_peak_memory()
-
-    def release_memory(self) -> None:
-        self.mx.clear_cache()
-
-    def limit_memory(self, limit_bytes: int) -> str | None:
-        """On a CPU only the system can."""
-        if self.device.type != self.mx.gpu:
-            return None
-        self.mx.set_memory_limit(limit_bytes)
-        return "mx.set_memory_limit, beyond which MLX frees its cache and waits for running work"
-
-    def memory_counters(self, driver: bool = True) -> dict[str, int | None]:
-        return {
-            "active_bytes": self.mx.get_active_memory(),
-            "cache_bytes": self.mx.get_cache_memory(),
-            "peak_bytes": self.peak_memory_bytes(),
-        }
-
-    def _device_info(self) -> dict[str, Any]:
-        """MLX's information on the GPU in use; empty on a CPU."""
-        if self.device.type != self.mx.gpu:
-            return {}
-        return dict(self.mx.device_info(self.device))
-
-    def memory_limit_bytes(self) -> int | None:
-        """CUDA's has no recommendation."""
-        info = self._device_info()
-        return info.get("max_recommended_working_set_size") or info.get("total_memory")
 
     def gpu_address(self) -> tuple[str, str] | None:
         if self.device.type != self.mx.gpu:
             return None
         if self.mx.metal.is_available():
             return "apple", ""
-        return "nvidia", str(self._device_info().get("uuid", "unknown to MLX"))
-
-    def normal(self, shape: Sequence[int], seed: int) -> Any:
-        drawn = self.mx.random.normal(tuple(shape), key=self.mx.random.key(seed))
-        value = drawn.astype(self.dtype)
-        self.mx.eval(value)
-        return value
-
-    def matmul(self, a: Any, b: Any) -> Any:
-        """The product is kept, so that `synchronize` computes it."""
-        if self.compute_dtype != self.dtype:
-            a, b = a.astype(self.compute_dtype), b.astype(self.compute_dtype)
-        self._last = a @ b
-        return self._last
-
-    def vjp(self, a: Any, b: Any, cotangent: Any, forward: bool) -> Callable[[], Any]:
-        """Evaluating the gradients alone leaves the product uncomputed: `mx.vjp` is lazy."""
-        mx = self.mx
-
-        def launch() -> Any:
-            products, gradients = mx.vjp(mx.matmul, [a, b], [cotangent])
-            self._last = products + gradients if forward else gradients
-            return self._last
-
-        return launch
-
-    def copied(self, value: Any) -> Any:
-        """An array of an array would share its memory."""
-        copy = value + 0
-        self.mx.eval(copy)
-        return copy
-
-    def evaluate(self, value: Any) -> None:
-        self.mx.eval(value)
-
-    def dispatch(self, value: Any) -> None:
-        self.mx.async_eval(value)
-
-    def relative_error(self, result: Any, reference: Callable[..., Any], *inputs: Any) -> float:
-        """Float64 exists on MLX's CPU only."""
-        mx = self.mx
-        with mx.stream(mx.cpu):
-            wide = reference(*(value.astype(mx.float64) for value in inputs))
-            error = mx.sqrt(mx.mean(mx.square(result.astype(mx.float64) - wide)))
-            scale = mx.sqrt(mx.mean(mx.square(wide))).item() or 1.0
-            return error.item() / scale
-
-    def from_host(self, values: list[Any]) -> Any:
-        return self.mx.array(values, dtype=self.dtype)
-
-    def sampled(self, array: Any) -> Any:
-        import numpy as np
-
-        flat = array.reshape(-1)
-        return np.array(flat[:: -(-flat.size // SAMPLED_VALUES) or 1].astype(self.mx.float32))
-
-    def repeated_normal(self, count: int) -> Any:
-        value = self.mx.tile(self.normal_block, -(-count // DRAWN))[:count]
-        self.mx.eval(value)
-        return value
-
-    def stream(self, kernel: str) -> Stream:
-        return mlx_stream(self.mx, self.dtype, kernel)
-
-    def transfer(
-        self, direction: str, pinned: bool, count: int, seed: int
-    ) -> tuple[Transfer | None, str]:
-        if self.device.type != self.mx.gpu:
-            return super().transfer(direction, pinned, count, seed)
-        if pinned:
-            return None, "MLX has no page-locked host memory that arrays are copied from or to"
-        return mlx_transfer(self.mx, direction, count, seed)
-
-    def add_one(self, value: Any) -> Any:
-        """MLX arrays are immutable, so a new one is handed on."""
-        result = value + 1
-        self.mx.async_eval(result)
-        return result
-
-    def empty_kernel(self) -> tuple[Callable[[], Any] | None, str]:
-        mx = self.mx
-        if self.device.type == mx.cpu:
-            return None, "MLX on a CPU compiles no kernels of its own to launch"
-        metal = mx.metal.is_available()
-        make = mx.fast.metal_kernel if metal else mx.fast.cuda_kernel
-        # The source is a body, around which MLX generates the signature.
-        kernel = make(name="siliconprof_empty", input_names=[], output_names=["out"], source="")
-
-        def launch() -> Any:
-            out = kernel(
-                inputs=[],
-                grid=(1, 1, 1),
-                threadgroup=(1, 1, 1),
-                output_shapes=[(1,)],
-                output_dtypes=[mx.float32],
-            )
-            mx.async_eval(out)
-            return out
-
-        return launch, f"{'Metal' if metal else 'CUDA'}, by mx.fast"
+        return "nvidia", str(self.gpu.get("uuid", "unknown to MLX"))
 
     def stepper(self, workload: Any, seed: int) -> Stepper:
         """On Metal its memory stays resident, as mlx-lm's trainer sets it."""
         mx = self.mx
         if self.device.type == mx.gpu and mx.metal.is_available():
-            self.wired_limit_bytes = self.memory_limit_bytes()
+            self.wired_limit_bytes = self.memory.recommended_bytes()
             mx.set_wired_limit(self.wired_limit_bytes)
         return MlxStepper(self, workload, seed)

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from itertools import accumulate
+from collections.abc import Mapping
 from typing import Any
 
-from siliconprof.backends import _torch_operators
 from siliconprof.backends._torch import TorchBackend, compiler
 
 
@@ -18,12 +15,6 @@ class Plugin(TorchBackend):
     name = "torch-cpu"
     device_kind = "cpu"
     torch_device = "cpu"
-    time_method = "perf_counter at phase edges; eager and synchronous, nothing to wait for"
-    memory_means = "torch counts no memory on a CPU; the resident set stands for it"
-    peak_means = (
-        "what stands between steps, and the most that the allocator's events of one more, untimed "
-        "step sum to (torch.autograd.profiler)"
-    )
     precisions = {
         **TorchBackend.precisions,
         "tf32": "tf32 is an NVIDIA tensor-core format; a CPU has none",
@@ -43,33 +34,6 @@ class Plugin(TorchBackend):
         usual = "clang++" if sys.platform == "darwin" else "g++"
         wanted = f"torch.compile needs a C++ compiler: {usual}, or one program that CXX names"
         return None if compiler("CXX", usual) else wanted
-
-    def step_peak_bytes(
-        self, step: Callable[[], Any] | None, standing: Sequence[Any]
-    ) -> tuple[int | None, str]:
-        """The step runs here, once more, under torch's profiler.
-
-        The CPU allocator reports every allocation and release to the profiler. Memory that the
-        libraries below torch allocate themselves is not counted.
-        """
-        from torch.autograd.profiler import profile  # torch.profiler's imports the compiler too
-
-        if step is None:
-            return None, "torch counts no memory on a CPU, and this step cannot be repeated alone"
-        storages = {x.untyped_storage().data_ptr(): x.untyped_storage().nbytes() for x in standing}
-        with profile(profile_memory=True) as profiler:
-            step()
-        events = profiler.kineto_results.events()
-        changes = sorted(
-            ((event.start_ns(), event.nbytes()) for event in events if event.name() == "[memory]"),
-            key=lambda change: change[0],
-        )
-        above = max(accumulate((n_bytes for _, n_bytes in changes), initial=0))
-        return sum(storages.values()) + above, self.peak_means
-
-    def operators_timed(self) -> AbstractContextManager[list[tuple[str, float]]]:
-        """An operator has been computed when its call returns."""
-        return _torch_operators.timed()
 
     def describe(self) -> dict[str, Any]:
         capability = self.torch.backends.cpu.get_cpu_capability()

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import sysconfig
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from siliconprof.backends import _cuda_driver, _cuda_operators
-from siliconprof.backends._streams import Transfer, torch_transfer
-from siliconprof.backends._torch import TorchBackend, compiler
+from siliconprof.backends import _cuda_driver
+from siliconprof.backends._cuda_operators import CudaProfiler
+from siliconprof.backends._kernels import TorchGpuKernels
+from siliconprof.backends._torch import TorchBackend, TorchClock, TorchPart, compiler
+from siliconprof.backends.base import Memory
 from siliconprof.memory.footprint import MemoryProfile
 
 # cuBLAS's workspaces come out of torch's allocator, one for each handle and stream, and a thread has
@@ -24,18 +25,97 @@ WORKSPACE_BYTES = 2**25
 SMALLER_WORKSPACE_BYTES = (2 * 4096 + 8 * 16) * 2**10  # before compute capability 9.0
 
 
+class CudaClock(TorchClock):
+    """Events of the device's own."""
+
+    means = (
+        "split steps: CUDA events at phase edges, read after the step; "
+        "whole steps: perf_counter between two synchronisations"
+    )
+    works_beside = True
+
+    def synchronize(self) -> None:
+        self.torch.cuda.synchronize(self.device)
+
+    def mark(self) -> Any:
+        """An event on the current stream: reading it later perturbs nothing now."""
+        event = self.torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    def seconds_between(self, start: Any, end: Any) -> float:
+        """Both events are done once the step is synchronised."""
+        return start.elapsed_time(end) / 1e3  # the API returns milliseconds
+
+
+class CudaMemory(TorchPart, Memory):
+    """As torch's caching allocator and the driver count it."""
+
+    means = (
+        "torch.cuda: allocated = live tensors, reserved = with the allocator's cache, driver = "
+        "all that is taken on the GPU (cudaMemGetInfo), other processes included"
+    )
+    peak_means = "torch.cuda.max_memory_allocated over all steps, those that compile left out"
+
+    def allocated_bytes(self) -> int:
+        return self.torch.cuda.memory_allocated(self.device)
+
+    def peak_bytes(self) -> int:
+        return self.torch.cuda.max_memory_allocated(self.device)
+
+    def reset_peak(self) -> None:
+        self.torch.cuda.reset_peak_memory_stats(self.device)
+
+    def empty_cache(self) -> None:
+        self.torch.cuda.empty_cache()
+
+    def set_limit(self, limit_bytes: int) -> str:
+        total = self.torch.cuda.get_device_properties(self.device).total_memory
+        share = limit_bytes / total
+        if share >= 1:
+            return "the GPU's own memory: CUDA raises when it is used up"
+        self.torch.cuda.set_per_process_memory_fraction(share, self.device)
+        return (
+            f"torch.cuda.set_per_process_memory_fraction({share:.4f}): beyond it the allocator "
+            "raises; what it reserves counts, CUDA's own context does not"
+        )
+
+    def counters(self, driver: bool = True) -> dict[str, int | None]:
+        statistics = self.torch.cuda.memory_stats_as_nested_dict(self.device)
+        free, total = self.torch.cuda.mem_get_info(self.device) if driver else (0, 0)
+        return {
+            "allocated_bytes": statistics["allocated_bytes"]["all"]["current"],
+            "reserved_bytes": statistics["reserved_bytes"]["all"]["current"],
+            "driver_bytes": total - free if driver else None,
+        }
+
+    def recommended_bytes(self) -> int:
+        return self.torch.cuda.mem_get_info(self.device)[1]
+
+
+class CudaKernels(TorchGpuKernels):
+    """Torch's, and one of the driver's."""
+
+    # Seen by others, not documented: forums.developer.nvidia.com/t/68937
+    queue_depth = 1000
+
+    def empty(self) -> tuple[Callable[[], Any] | None, str]:
+        """In torch's own context and on its current stream."""
+        self.torch.zeros(1, device=self.device)  # makes the context, if nothing has yet
+        stream = self.torch.cuda.current_stream(self.device).cuda_stream
+        try:
+            return _cuda_driver.empty_kernel(stream), "CUDA, PTX compiled by the driver"
+        except (_cuda_driver.CudaError, OSError, AttributeError) as error:
+            return None, f"the CUDA driver made no empty kernel: {error}"
+
+
 class Plugin(TorchBackend):
     """torch-cuda"""
 
     name = "torch-cuda"
     device_kind = "gpu"
     torch_device = "cuda"
-    works_beside = True
     pins = True
-    time_method = (
-        "split steps: CUDA events at phase edges, read after the step; "
-        "whole steps: perf_counter between two synchronisations"
-    )
     # Its AdamW walks all tensors at once.
     memory_profile = MemoryProfile(
         cubes_fp32=True,
@@ -44,13 +124,6 @@ class Plugin(TorchBackend):
         update_largest=0,
         workspace_bytes=HANDLES * WORKSPACE_BYTES,
     )
-    memory_means = (
-        "torch.cuda: allocated = live tensors, reserved = with the allocator's cache, driver = "
-        "all that is taken on the GPU (cudaMemGetInfo), other processes included"
-    )
-    peak_means = "torch.cuda.max_memory_allocated over all steps, those that compile left out"
-    # Seen by others, not documented: forums.developer.nvidia.com/t/68937
-    queue_depth = 1000
     usual_adamw = "foreach"  # torch/optim/optimizer.py: _default_to_fused_or_foreach
     attentions = ("math", "efficient", "flash", "cudnn")
 
@@ -112,7 +185,7 @@ class Plugin(TorchBackend):
     def identity(self, device_kind: str, index: int) -> dict[str, Any]:
         import torch
 
-        properties = torch.cuda.get_device_properties(self._place(index))
+        properties = torch.cuda.get_device_properties(self.visible_index(index))
         return {
             "name": properties.name,
             "memory_bytes": properties.total_memory,
@@ -125,19 +198,15 @@ class Plugin(TorchBackend):
         torch.cuda.init()  # raises with the driver's message where `is_available` only says False
         return torch.cuda.device_count()
 
-    @staticmethod
-    def _place(index: int) -> int:
-        """A cell's process sees its own GPU only, see `environment`; the detection's all of them."""
-        import torch
-
-        return index if index < torch.cuda.device_count() else 0
-
     def open(self, device_kind: str, index: int, threads: int, precision: str) -> None:
         import torch
 
-        index = self._place(index)
-        super().open(device_kind, index, threads, precision)
+        super().open(device_kind, self.visible_index(index), threads, precision)
         torch.cuda.set_device(self.device)
+        self.clock = CudaClock(torch, self.device)
+        self.memory = CudaMemory(torch, self.device)
+        self.profiler = CudaProfiler(torch.cuda)
+        self.kernels = CudaKernels(torch, self.device)
 
     def describe(self) -> dict[str, Any]:
         properties = self.torch.cuda.get_device_properties(self.device)
@@ -149,54 +218,6 @@ class Plugin(TorchBackend):
             "cudnn": self.torch.backends.cudnn.version(),
         }
 
-    def synchronize(self) -> None:
-        self.torch.cuda.synchronize(self.device)
-
-    def mark(self) -> Any:
-        """An event on the current stream: reading it later perturbs nothing now."""
-        event = self.torch.cuda.Event(enable_timing=True)
-        event.record()
-        return event
-
-    def seconds_between(self, start: Any, end: Any) -> float:
-        """Both events are done once the step is synchronised."""
-        return start.elapsed_time(end) / 1e3  # the API returns milliseconds
-
-    def memory_bytes(self) -> int:
-        return self.torch.cuda.memory_allocated(self.device)
-
-    def peak_memory_bytes(self) -> int:
-        return self.torch.cuda.max_memory_allocated(self.device)
-
-    def reset_peak_memory(self) -> None:
-        self.torch.cuda.reset_peak_memory_stats(self.device)
-
-    def release_memory(self) -> None:
-        self.torch.cuda.empty_cache()
-
-    def limit_memory(self, limit_bytes: int) -> str:
-        total = self.torch.cuda.get_device_properties(self.device).total_memory
-        share = limit_bytes / total
-        if share >= 1:
-            return "the GPU's own memory: CUDA raises when it is used up"
-        self.torch.cuda.set_per_process_memory_fraction(share, self.device)
-        return (
-            f"torch.cuda.set_per_process_memory_fraction({share:.4f}): beyond it the allocator "
-            "raises; what it reserves counts, CUDA's own context does not"
-        )
-
-    def memory_counters(self, driver: bool = True) -> dict[str, int | None]:
-        statistics = self.torch.cuda.memory_stats_as_nested_dict(self.device)
-        free, total = self.torch.cuda.mem_get_info(self.device) if driver else (0, 0)
-        return {
-            "allocated_bytes": statistics["allocated_bytes"]["all"]["current"],
-            "reserved_bytes": statistics["reserved_bytes"]["all"]["current"],
-            "driver_bytes": total - free if driver else None,
-        }
-
-    def memory_limit_bytes(self) -> int:
-        return self.torch.cuda.mem_get_info(self.device)[1]
-
     def last_level_cache(self) -> tuple[int | None, str]:
         properties = self.torch.cuda.get_device_properties(self.device)
         size = getattr(properties, "L2_cache_size", None)
@@ -204,25 +225,8 @@ class Plugin(TorchBackend):
             return None, "this torch does not tell the GPU's L2_cache_size"
         return size, "torch.cuda.get_device_properties: L2_cache_size"
 
-    def transfer(
-        self, direction: str, pinned: bool, count: int, seed: int
-    ) -> tuple[Transfer | None, str]:
-        return torch_transfer(self.torch, self.device, direction, pinned, count, seed)
-
-    def operators_timed(self) -> AbstractContextManager[list[tuple[str, float]]]:
-        return _cuda_operators.timed(self.torch.cuda)
-
     def gpu_address(self) -> tuple[str, str]:
         """NVML's UUID with the prefix that torch leaves out; a slice is known by its name."""
         properties = self.torch.cuda.get_device_properties(self.device)
         uuid, prefix = str(properties.uuid), "MIG" if " MIG " in properties.name else "GPU"
         return "nvidia", uuid if uuid.startswith(("GPU-", "MIG-")) else f"{prefix}-{uuid}"
-
-    def empty_kernel(self) -> tuple[Callable[[], Any] | None, str]:
-        """In torch's own context and on its current stream."""
-        self.torch.zeros(1, device=self.device)  # makes the context, if nothing has yet
-        stream = self.torch.cuda.current_stream(self.device).cuda_stream
-        try:
-            return _cuda_driver.empty_kernel(stream), "CUDA, PTX compiled by the driver"
-        except (_cuda_driver.CudaError, OSError, AttributeError) as error:
-            return None, f"the CUDA driver made no empty kernel: {error}"

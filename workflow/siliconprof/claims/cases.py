@@ -16,7 +16,6 @@ from siliconprof.analyse.throughputs import PLACE
 from siliconprof.claims import figures
 from siliconprof.claims.claims_file import Claim, Compare, Question
 from siliconprof.claims.evidence import OPERATION, SAME_TRAINING, Evidence, fits
-from siliconprof.claims.quantities import QUANTITIES
 from siliconprof.stats import inference
 from siliconprof.store import table_files
 from siliconprof.store.record import HERE
@@ -87,17 +86,17 @@ class QuestionWithCases(NamedTuple):
 
 def questions_of_claim(evidence: Evidence, claim: Claim) -> list[QuestionWithCases]:
     """The questions of a claim, to the devices that it names, else to this host, with their cases."""
-    compare, quantity = claim.compare, QUANTITIES[claim.compare.quantity]
+    quantity = claim.quantity
     rows = evidence.rows(quantity.rows)
     masks = [_asks(evidence, rows, claim, question) for question in claim.questions]
     rows = rows[reduce(or_, masks)]
     if rows.empty:
         return [QuestionWithCases(question, (), ()) for question in claim.questions]
-    known = quantity.read(evidence, rows)
+    known = quantity.figures(evidence, rows)
     rows = rows.assign(middle=known["middle"], has=known["why_not"] == "")
     pairs = pd.concat(
         [
-            _pairs(compare, question, rows[mask[rows.index]]).assign(question=number)
+            _pairs(claim, question, rows[mask[rows.index]]).assign(question=number)
             for number, (question, mask) in enumerate(zip(claim.questions, masks, strict=True))
         ]
     )
@@ -129,12 +128,13 @@ def _group(rows: pd.DataFrame, names: Iterable[str]) -> pd.Series:
     return rows.groupby([n for n in names if n in rows], dropna=False, sort=False).ngroup()
 
 
-def _pairs(compare: Compare, question: Question, rows: pd.DataFrame) -> pd.DataFrame:
+def _pairs(claim: Claim, question: Question, rows: pd.DataFrame) -> pd.DataFrame:
     """The labels of `one` and the `other` row of each case; of a row that stands alone, twice its own.
 
     Args:
         rows: with the `middle` of their figures, and whether they `has` one.
     """
+    compare = claim.compare
     if compare.along:
         return _trends(compare.along, rows)
     rows = rows[rows["has"]]
@@ -145,7 +145,7 @@ def _pairs(compare: Compare, question: Question, rows: pd.DataFrame) -> pd.DataF
     sides = []
     for side in question.sides:
         chosen = rows[fits(rows, side)]
-        if QUANTITIES[compare.quantity].fastest:
+        if claim.quantity.fastest:
             chosen = chosen.sort_values("middle", ascending=False, kind="stable")
             chosen = chosen.drop_duplicates(["group", "unit"]).sort_index()
         sides.append(chosen[["group", "unit", "computer"]].reset_index(names="row"))
@@ -206,7 +206,7 @@ def _cases(
         ends = ["middle", "low", "high"]
         found[ends] = found[ends].div(printed, axis=0)
         found["basis"] += f"; over the printed {compare.over_printed.table}"
-    is_alone = compare.of is not None and not compare.along
+    is_alone = len(claim.questions[0].sides) == 1 and not compare.along
     if not is_alone:
         for shown, side in ((one, found), (other, lower)):
             named = zip(shown, side["remark"], strict=True)

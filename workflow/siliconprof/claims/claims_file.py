@@ -16,7 +16,7 @@ import pandas as pd
 from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 
 from siliconprof.claims.figures import Region
-from siliconprof.claims.quantities import QUANTITIES
+from siliconprof.claims.quantities import Quantity
 from siliconprof.errors import UserError, nearest
 from siliconprof.hosts.registry import Registry
 from siliconprof.parameters import Count, Number, one_of
@@ -30,15 +30,16 @@ SIGNS = ("direction", "trend")  # kinds without a number, whatever their row pri
 KIND_UNITS = {"ratio": "times", "direction": "times", "trend": "times", "finding": ""}
 # Side -> the column in which a published row names its device.
 DEVICE_COLUMNS = {"a": "device_a", "b": "device_b", "of": "device_a"}
-PAIR = ("a", "b", "cases", "expect")
-NEEDS = {  # kind of comparison -> the keys that it must have
+PAIR = ("a", "b")
+SIDES = {  # kind of comparison -> its sides
     "ratio": PAIR,  # a over b against a number; without one here, a published row has it
     "direction": PAIR,  # which of a and b is more, without a number
     "difference": PAIR,  # a minus b
-    "range": ("of", "cases", "expect"),  # a quantity of each cell against a bound
-    "trend": ("of", "cases", "expect", "along"),  # the last over the first along a parameter
-    "finding": ("of", "cases", "words"),  # the word that an analysis came to
+    "range": ("of",),  # a quantity of each cell against a bound
+    "trend": ("of",),  # the last over the first along a parameter
+    "finding": ("of",),  # the word that an analysis came to
 }
+NEEDS = {"trend": ("expect", "along"), "finding": ("words",)}  # of all others: expect
 
 
 class WrongReference(Exception):
@@ -94,22 +95,23 @@ class Side(Part):
 
 
 class Compare(Part):
-    """The comparison over cells that tests a statement; see `NEEDS` for its kinds."""
+    """The comparison over cells that tests a statement; see `SIDES` for its kinds."""
 
     kind: Literal["ratio", "direction", "difference", "range", "trend", "finding"]
-    quantity: Annotated[str, one_of(sorted(QUANTITIES))]
+    quantity: Text  # one of those above
     workloads: Annotated[list[Annotated[str, one_of("workloads")]], Field(min_length=1)]  # modules
     batch_sizes: list[Count] = []  # all must have been measured
     # Each device, and each pair of an `a` and a `b`, is a question of its own.
     devices: list[Device] = []
     pairs: list[Annotated[list[Device], Field(min_length=2, max_length=2)]] = []
-    a: Side | None = None
-    b: Side | None = None
-    of: Side | None = None  # the one side of what compares no two
-    # all: the statement says always, so one case against it contradicts it. typical: more than half
-    # of the cases agree and none is against it. most, least, mean: the largest, the smallest, the
+    # The sides of its kind; one that is left out has any cell.
+    a: Side = Side()
+    b: Side = Side()
+    of: Side = Side()
+    # typical: more than half of the cases agree and none is against it. all: the statement says
+    # always, so one case against it contradicts it. most, least, mean: the largest, the smallest, the
     # geometric mean.
-    cases: Literal["all", "typical", "most", "least", "mean"] = "all"
+    cases: Literal["typical", "all", "most", "least", "mean"] = "typical"
     value: Number | Quotient | None = None
     # apart: not within the tolerance; more and less: a sign, or beyond the value.
     expect: Literal["about", "at_least", "at_most", "more", "less", "apart"] | None = None
@@ -123,21 +125,23 @@ class Compare(Part):
 
     @model_validator(mode="after")
     def _is_whole(self) -> Compare:
-        if missing := [key for key in NEEDS[self.kind] if getattr(self, key) is None]:
+        needs = NEEDS.get(self.kind, ("expect",))
+        if missing := [key for key in needs if getattr(self, key) is None]:
             raise ValueError(f"a {self.kind} needs {', '.join(missing)}")
+        if wrong := self.model_fields_set & {*DEVICE_COLUMNS} - {*SIDES[self.kind]}:
+            raise ValueError(f"a {self.kind} has no side {min(wrong)}")
         if (self.tolerance is None) != (self.tolerance_reason is None):
             raise ValueError("expected tolerance and tolerance_reason, both or neither")
         if self.tolerance is None and self.expect in ("about", "apart"):
             raise ValueError(f"expect: {self.expect}: needs a tolerance")
-        if QUANTITIES[self.quantity].finding != (self.kind == "finding"):
-            raise ValueError("quantity: a finding is a word, all else a number")
         return self
 
     @property
     def sides(self) -> dict[str, dict[str, Any]]:
         """Name of each side -> column of a row -> its value, or a list of them."""
-        given = {name: getattr(self, name) for name in DEVICE_COLUMNS}
-        return {name: of.model_dump(exclude_unset=True) for name, of in given.items() if of}
+        return {
+            name: getattr(self, name).model_dump(exclude_unset=True) for name in SIDES[self.kind]
+        }
 
 
 class Statement(Part):
@@ -172,8 +176,9 @@ class Entry(Part):
 
 
 class Claims(Part):
-    """The file: every statement, in the order of the page."""
+    """The file: what is compared, and every statement, in the order of the page."""
 
+    quantities: dict[str, Quantity]
     claims: Annotated[list[Entry], Field(min_length=1)]
 
 
@@ -208,6 +213,13 @@ class Claim:
     unit: str  # of the measured and claimed values
     region: Region | None  # the figures that agree; None where words do
     questions: Sequence[Question]
+    compared: Quantity | None  # None where it is not tested
+
+    @property
+    def quantity(self) -> Quantity:
+        """What is compared; only asked of a claim that is."""
+        assert self.compared
+        return self.compared
 
     @property
     def compare(self) -> Compare:
@@ -231,15 +243,15 @@ def load(path: Path, registry: Registry, folder: Path) -> list[Claim]:
         UserError: the mistakes of all claims, or of a published table, one line each.
     """
     context = {"devices": [*registry["devices"]]}
-    entries = model.checked(Claims, validation.load_yaml(path), f"{path}: ", context).claims
+    file = model.checked(Claims, validation.load_yaml(path), f"{path}: ", context)
     tables = {name: published.read(folder, name) for name in published.PUBLISHED_TABLES}
     problems = []
     claims: dict[str, Claim] = {}
-    for entry in entries:
+    for entry in file.claims:
         try:
             if entry.id in claims:
                 raise WrongReference(": the id is used twice")
-            claims[entry.id] = _claim(entry, tables)
+            claims[entry.id] = _claim(entry, tables, file.quantities)
         except WrongReference as error:
             problems.append(validation.one_line(f"{path}: {entry.id}{error}"))
     if problems:
@@ -247,13 +259,24 @@ def load(path: Path, registry: Registry, folder: Path) -> list[Claim]:
     return list(claims.values())
 
 
-def _claim(entry: Entry, tables: Mapping[str, pd.DataFrame]) -> Claim:
+def _claim(
+    entry: Entry, tables: Mapping[str, pd.DataFrame], quantities: Mapping[str, Quantity]
+) -> Claim:
     """An entry, completed."""
     compare = entry.compare
+    quantity = None
+    if compare:
+        of_kind = {
+            n: q for n, q in quantities.items() if bool(q.word) == (compare.kind == "finding")
+        }
+        if (name := compare.quantity) not in of_kind:
+            expected = f"expected one of: {', '.join(of_kind)}{nearest(name, of_kind)}"
+            raise WrongReference(f".compare.quantity: is {name!r}; {expected}")
+        quantity = of_kind[name]
     rows = _rows(tables, entry.published) if entry.published else []
     value, printed = _printed(rows)
     unit = rows[0]["unit"] if rows else ""
-    own_unit = QUANTITIES[compare.quantity].unit if compare else ""
+    own_unit = quantity.unit if quantity else ""
     given = compare.value if compare else None
     if given is not None and value is not None:
         raise WrongReference(".compare.value: the published row has it; leave it out")
@@ -277,6 +300,7 @@ def _claim(entry: Entry, tables: Mapping[str, pd.DataFrame]) -> Claim:
         unit=measured_unit,
         region=_region(compare, value) if compare and compare.expect else None,
         questions=_questions(compare, rows, tables) if compare else (),
+        compared=quantity,
     )
 
 

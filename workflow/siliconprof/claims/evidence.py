@@ -76,8 +76,19 @@ class Evidence:
 
     @cached_property
     def cells(self) -> pd.DataFrame:
-        """All cells."""
-        return _complete(self.frames.labelled)
+        """All cells, with words about each.
+
+        `heat`: whether the hardware throttled, for heat or its protection, while it ran. `support`:
+        whether its precision is there; nothing after any other failure.
+        """
+        probes = self.results.probes
+        clocks = probes[probes["probe"] == "clocks"].drop_duplicates(CELL).set_index(CELL)
+        cells = _complete(self.frames.labelled)
+        throttled = cells[CELL].join(clocks["throttled"], CELL)["throttled"]
+        return cells.assign(
+            heat=throttled.map({True: "throttled", False: "not throttled"}),
+            support=cells["status"].map({"ok": "supported", "unsupported": "unsupported"}),
+        )
 
     @cached_property
     def devices(self) -> set[str]:

@@ -18,7 +18,6 @@ from siliconprof.claims import cases, claims_file, verdicts
 from siliconprof.claims.cases import WHICH_DEVICE, QuestionWithCases
 from siliconprof.claims.claims_file import Claim
 from siliconprof.claims.evidence import Evidence, fits
-from siliconprof.claims.quantities import QUANTITIES
 from siliconprof.claims.verdicts import NOT_TESTABLE
 from siliconprof.store import table_files
 from siliconprof.store.record import HERE
@@ -46,7 +45,7 @@ def row_of(claim: Claim) -> Row:
         return row | {"verdict": NOT_TESTABLE, "reason": entry.untestable}
     row |= {
         "kind": compare.kind,
-        "compared": QUANTITIES[compare.quantity].words,
+        "compared": claim.quantity.label,
         "unit": claim.unit or None,
         "tolerance": compare.tolerance,
         "tolerance_reason": compare.tolerance_reason,

@@ -1,7 +1,8 @@
 """The quantities that a claim may compare: figures of measured rows with their uncertainty.
 
-The error of a time is that between processes where its cell was measured in several, else the one
-within its process.
+config/claims.yaml declares each: as a formula of columns, as a column of words, or as what one of
+`READERS` makes. The error of a time is that between processes where its cell was measured in several,
+else the one within its process.
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ import math
 import re
 import statistics as plain
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
+from pydantic import model_validator
 
 from siliconprof.analyse.frames import CELL, POINT
 from siliconprof.analyse.throughputs import PLACE, nonzero
@@ -31,8 +32,12 @@ from siliconprof.claims.evidence import (
     spread,
 )
 from siliconprof.claims.figures import Figure, ratio
+from siliconprof.errors import nearest
 from siliconprof.memory.memory_model import BYTES_PER_PARAMETER
+from siliconprof.parameters import one_of
 from siliconprof.stats import line_fit, statistics, training_course
+from siliconprof.store import columns
+from siliconprof.store.model import Part, Text, matches
 
 LEAST_SAMPLES = 9  # three in each third of a course
 LEAST_COURSE = 100  # steps; the report tells of a difference of 20 of them
@@ -63,21 +68,8 @@ ABSENT = {
     "launch_and_wait_median_s": "no launch was timed",
     "fixed_share_smallest": "fit_reason",
 }
-BY_ALLOCATOR = "counted by the framework's allocator"
 Read = Callable[[Evidence, pd.DataFrame], pd.DataFrame]
 Why = tuple[pd.Series, Any]  # which rows have no figure, and why
-
-
-@dataclass(frozen=True)
-class Quantity:
-    """A quantity that claims compare: a figure of a row, or a word about it."""
-
-    words: str
-    unit: str
-    read: Read  # of rows the figure of each, or the reason why it has none
-    rows: str = POINTS
-    fastest: bool = False  # whether only the backend with the largest figure counts
-    finding: bool = False  # whether it is a word
 
 
 def _why_not(*reasons: Why) -> np.ndarray:
@@ -87,7 +79,7 @@ def _why_not(*reasons: Why) -> np.ndarray:
 
 def _lacking(rows: pd.DataFrame, *names: str) -> Iterable[Why]:
     for name in names:
-        why = ABSENT[name]
+        why = ABSENT.get(name, f"its record has no {name}")
         said = rows[why].astype("object").fillna("it was not timed") if why in rows else why
         yield ~nonzero(rows[name]), said
 
@@ -112,18 +104,20 @@ def _timed(
     )
 
 
-def _computed(expression: str, basis: str = "") -> Read:
+def _names(formula: str) -> list[str]:
+    """The columns that a formula names: first those that may be missing of the whole device."""
+    used = {*re.findall(r"\b[A-Za-z_]\w*", formula)}
+    return [name for name in ABSENT if name in used] + sorted(used - {*ABSENT})
+
+
+def _computed(rows: pd.DataFrame, formula: str, basis: str = "") -> pd.DataFrame:
     """What is computed from columns: exact by its basis, else with the error of a step's time."""
-    names = [name for name in ABSENT if re.search(rf"\b{name}\b", expression)]
-
-    def read(evidence: Evidence, rows: pd.DataFrame) -> pd.DataFrame:
-        values: Any = rows[names].eval(expression, engine="python")
-        why = _lacking(rows, *names)
-        if basis:
-            return figures.exact(values, basis, _why_not(*why))
-        return _timed(rows, values, *why)
-
-    return read
+    names = _names(formula)
+    values: Any = rows[names].eval(formula, engine="python")
+    why = _lacking(rows, *names)
+    if basis:
+        return figures.exact(values, basis, _why_not(*why))
+    return _timed(rows, values, *why)
 
 
 # -- speed -----------------------------------------------------------------------------------------
@@ -132,10 +126,10 @@ def _computed(expression: str, basis: str = "") -> Read:
 def _fp16_gain(evidence: Evidence, rows: pd.DataFrame) -> pd.DataFrame:
     points, same = evidence.points, [*PLACE, "module", *OPERATION]
     fp32 = points[points["precision"] == "fp32"].drop_duplicates(same, keep="last")
-    rate = _computed("flop_per_s")
-    slow = fp32[same].join(rate(evidence, fp32).assign(is_timed=True))
+    slow = fp32[same].join(_computed(fp32, "flop_per_s").assign(is_timed=True))
     slow = rows[same].merge(slow, "left", same).drop(columns=same).set_axis(rows.index)
-    slow, fast = slow.fillna({"basis": "", "remark": "", "why_not": ""}), rate(evidence, rows)
+    slow = slow.fillna({"basis": "", "remark": "", "why_not": ""})
+    fast = _computed(rows, "flop_per_s")
     why = (
         (rows["precision"] != "fp16", "only a cell in fp16 has a gain from fp16"),
         (slow["is_timed"].isna(), "the same operation in fp32 was not timed"),
@@ -331,121 +325,73 @@ def _cold_over_followup(evidence: Evidence, rows: pd.DataFrame) -> pd.DataFrame:
     return ratio(cold, followup).assign(why_not=_why_not(*why))
 
 
-# -- words -----------------------------------------------------------------------------------------
-
-
-def _finding(words: str, rows: str, word: Callable[[Evidence, pd.DataFrame], Any]) -> Quantity:
-    """A quantity that is a word about each row."""
-
-    def read(evidence: Evidence, rows: pd.DataFrame) -> pd.DataFrame:
-        found = word(evidence, rows).astype("object")
-        why_not = _why_not((found.isna(), f"{words} could not be determined"))
-        return figures.frame(rows.index, word=found.fillna(""), why_not=why_not)
-
-    return Quantity(words, "", read, rows, finding=True)
-
-
-def _heat(evidence: Evidence, rows: pd.DataFrame) -> pd.Series:
-    """Whether the hardware throttled, for heat or its protection, while a cell ran."""
-    probes = evidence.results.probes
-    clocks = probes[probes["probe"] == "clocks"].drop_duplicates(CELL).set_index(CELL)["throttled"]
-    throttled = rows[CELL].join(clocks, CELL)["throttled"]
-    return throttled.map({True: "throttled", False: "not throttled"})
-
-
-def _support(evidence: Evidence, rows: pd.DataFrame) -> pd.Series:
-    """Whether a precision is supported; nothing after any other failure."""
-    return rows["status"].map({"ok": "supported", "unsupported": "unsupported"})
-
-
 # -- all of them -----------------------------------------------------------------------------------
 
-
-def _speed(words: str, unit: str, expression: str) -> Quantity:
-    return Quantity(words, unit, _computed(expression), fastest=True)
-
-
-def _rate(words: str, unit: str, expression: str) -> Quantity:
-    return Quantity(words, unit, _computed(expression))
-
-
-# Both shares of a bound have the same time, whose error cancels; that of the ceilings remains.
-SHARES = "(bytes_per_s / bandwidth) / (flop_per_s / product)"
-OF_PRODUCTS = "a step's operations over the fastest product's"
-OF_MEMORY = "share of memory's bandwidth over share of the fastest product's rate"
-FAULT_TRAFFIC = "page faults' share of the memory's bandwidth"
-ONE_ITERATION = "autorange_median_s / autorange_min_run_time_s"
-QUANTITIES = {
-    "sample_speed": _speed("training samples", "1/s", "samples_per_s"),
-    "epoch_speed": _speed("epochs with validation", "1/s", "1 / epoch_s"),
-    "step_speed": _speed("training steps", "1/s", "1 / step_s"),
-    "throughput": _rate("throughput", "tokens/s", "speed_per_s"),
-    "flop_rate": _rate("operations", "FLOP/s", "flop_per_s"),
-    "fp16_gain": Quantity("rate in fp16 over that in fp32", "times", _fp16_gain),
-    "of_products": _speed(OF_PRODUCTS, "times", "flop_per_s / product"),
-    "memory_bound": _rate(OF_MEMORY, "times", SHARES),
-    "over_datasheet": _rate("actual over expected time", "times", "step_s * peak / flops"),
-    "epoch_by_peak": _rate(
-        "operations that the listed peak allows in an epoch", "FLOP", "epoch_s * peak"
+READERS: dict[str, Read] = {
+    "fp16_gain": _fp16_gain,
+    "step_spread": _step_spread,
+    "unusual_share": _each(_unusual_share, "curves", "unusual"),
+    "fixed_share": _fixed_share,
+    "steady_loss": _read_off(_settled, *EVALUATED),
+    "least_loss": _read_off(partial(_settled, least=True), *EVALUATED),
+    "convergence_step": _read_off(training_course.converged_at, *LOSSES, least=LEAST_COURSE),
+    "norm_elevated_until": _read_off(training_course.elevated_until, *NORMS, least=LEAST_COURSE),
+    "rss_over_theory": _rss_over_theory,
+    "rss_growth": _sampled_growth("rss_bytes"),
+    "device_memory_growth": _sampled_growth("device_memory_bytes", NO_DEVICE_SAMPLES),
+    "faults_per_step": _each(
+        _faults, "training_steps", "kind", "minor_faults", "major_faults", on=CELL
     ),
-    "iteration_over_min_run_time": _rate("one iteration over min_run_time", "times", ONE_ITERATION),
-    "step_spread": Quantity("quartile range of the step times over their median", "", _step_spread),
-    "unusual_share": Quantity(
-        "share of steps of unusual length", "", _each(_unusual_share, "curves", "unusual")
-    ),
-    "fixed_share": Quantity(
-        "share of a step that does not grow with the batch", "", _fixed_share, SHAPES
-    ),
-    "steady_loss": Quantity("evaluation loss at the end", "nat", _read_off(_settled, *EVALUATED)),
-    "least_loss": Quantity(
-        "lowest evaluation loss", "nat", _read_off(partial(_settled, least=True), *EVALUATED)
-    ),
-    "convergence_step": Quantity(
-        "step at which the loss was near its end",
-        "steps",
-        _read_off(training_course.converged_at, *LOSSES, least=LEAST_COURSE),
-    ),
-    "norm_elevated_until": Quantity(
-        "last step with an elevated gradient norm",
-        "steps",
-        _read_off(training_course.elevated_until, *NORMS, least=LEAST_COURSE),
-    ),
-    "peak_memory": Quantity(
-        "peak of device memory", "byte", _computed("device_peak_bytes", BY_ALLOCATOR)
-    ),
-    "parameters": Quantity("parameters", "million", _computed("n_parameters / 1e6", "counted")),
-    "memory_over_theory": Quantity(
-        "peak of device memory over 16 byte a parameter",
-        "times",
-        _computed(f"device_peak_bytes / ({BYTES_PER_PARAMETER} * n_parameters)", BY_ALLOCATOR),
-    ),
-    "rss_over_theory": Quantity(
-        "largest resident memory over 16 byte a parameter", "times", _rss_over_theory
-    ),
-    "rss_growth": Quantity(
-        "last third over first of the resident memory", "times", _sampled_growth("rss_bytes")
-    ),
-    "device_memory_growth": Quantity(
-        "last third over first of the device memory",
-        "times",
-        _sampled_growth("device_memory_bytes", NO_DEVICE_SAMPLES),
-    ),
-    "faults_per_step": Quantity(
-        "page faults of a step",
-        "faults",
-        _each(_faults, "training_steps", "kind", "minor_faults", "major_faults", on=CELL),
-    ),
-    "fault_traffic": _rate(FAULT_TRAFFIC, "", "faulted_bytes / step_s / bandwidth"),
-    "energy_per_sample": Quantity("energy of a sample", "J", _energy_per_sample),
-    "cold_launch": Quantity("cold launch", "s", _cold_launch),
-    "followup_launch": Quantity("launch and wait", "s", _followup_launch),
-    "cold_over_followup": Quantity(
-        "cold launch over launch and wait", "times", _cold_over_followup
-    ),
-    "bound": _finding("what bounds the grid's steps", BACKENDS, lambda _, rows: rows["verdict"]),
-    "heat": _finding("whether it throttled", CELLS, _heat),
-    "scenario": _finding(
-        "memory scenario by our model", CELLS, lambda _, rows: rows["scenario_derived"]
-    ),
-    "support": _finding("whether the precision is there", CELLS, _support),
+    "energy_per_sample": _energy_per_sample,
+    "cold_launch": _cold_launch,
+    "followup_launch": _followup_launch,
+    "cold_over_followup": _cold_over_followup,
 }
+UNITS = (
+    *("", "times", "1/s", "tokens/s", "FLOP/s", "FLOP", "nat", "steps", "byte", "million"),
+    *("faults", "J", "s"),
+)
+_OPERAND = r"[ (]*\w[\w.]*[ )]*"
+FORMULA = rf"{_OPERAND}([*/+-]{_OPERAND})*"
+MADE_WORDS = ("heat", "support")  # by `Evidence`, as all numbers in `ABSENT` that no table has
+
+
+def _known(is_word: bool, *tables: str) -> set[str]:
+    """The columns that a quantity may read, of words or of numbers."""
+    every = [item for table in tables for item in columns.columns_of_table(table).items()]
+    named = {name for name, column in every if (column.type == "text") == is_word}
+    return named.union(MADE_WORDS if is_word else ABSENT)
+
+
+class Quantity(Part):
+    """What claims compare: a figure of each row, or a word about it."""
+
+    label: Text
+    unit: Annotated[str, one_of(UNITS)] = ""
+    rows: Annotated[str, one_of((POINTS, CELLS, SHAPES, BACKENDS))] = POINTS
+    fastest: bool = False  # whether only the backend with the largest figure counts
+    # One of these says how it is read: a formula, a column of words, one of `READERS`.
+    value: Annotated[str, matches(FORMULA, "a formula of columns")] = ""
+    word: str = ""
+    reader: Annotated[str, one_of(sorted(READERS))] = ""
+    basis: str = ""  # of a value that is exact; without it one has the error of its step's time
+
+    @model_validator(mode="after")
+    def _is_known(self) -> Quantity:
+        if [self.value, self.word, self.reader].count("") != 2:
+            raise ValueError("expected one of value, word and reader")
+        known = _known(True, CELLS, "scaling") if self.word else _known(False, POINTS)
+        for name in [self.word] if self.word else _names(self.value):
+            if name not in known:
+                raise ValueError(f"no column is called {name!r}{nearest(name, known)}")
+        return self
+
+    def figures(self, evidence: Evidence, rows: pd.DataFrame) -> pd.DataFrame:
+        """The figure of each row, or why it has none."""
+        if self.reader:
+            return READERS[self.reader](evidence, rows)
+        if self.value:
+            return _computed(rows, self.value, self.basis)
+        found = rows[self.word].astype("object")
+        why_not = _why_not((found.isna(), f"{self.label} could not be determined"))
+        return figures.frame(rows.index, word=found.fillna(""), why_not=why_not)

@@ -157,7 +157,7 @@ def _device(kind: str, index: int, facts: Mapping[str, Any], driver: str | None)
         "driver": driver,
         **{key: facts.get(key) for key in optional},
         "backends": [],
-    } | ({"emulated": facts["emulated"]} if facts.get("emulated") else {})
+    } | ({"simulated": facts["simulated"]} if facts.get("simulated") else {})
 
 
 def _gpus(
@@ -178,7 +178,7 @@ def _gpus(
         for index, device in enumerate(answer.get("devices", ())):
             vendor = "nvidia" if backend in PROBED_BACKENDS else machine.vendor(device["name"])
             own = listed[0] if machine.is_mac() and listed else {"vendor": vendor}
-            facts = {**device, **own, "emulated": answer.get("emulated")}
+            facts = {**device, **own, "simulated": answer.get("simulated")}
             gpu = gpus.setdefault(
                 (facts["name"], index), _device("gpu", index, facts, versions.get(facts["vendor"]))
             )

@@ -99,8 +99,8 @@ def answer(name: str) -> dict[str, Any]:
         facts = PROBE_FUNCTIONS[name]() if name in PROBE_FUNCTIONS else _plugin(name)
     except Exception as error:  # a broken install raises anything
         return {"error": in_one_line(error)}
-    simulated = machine.emulated("torch") or machine.emulated("mlx")
-    return facts | ({"emulated": simulated} if simulated else {})
+    simulated = machine.simulated_device("torch") or machine.simulated_device("mlx")
+    return facts | ({"simulated": simulated} if simulated else {})
 
 
 def main(argv: list[str]) -> int:

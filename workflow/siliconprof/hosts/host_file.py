@@ -291,8 +291,8 @@ def environment_slice(
         }
     if offloaded:
         part["cpu_adam"] = host.get("cpu_adam")
-    if device.get("emulated"):
-        part["emulated"] = device["emulated"]
+    if device.get("simulated"):
+        part["simulated"] = device["simulated"]
     return part
 
 

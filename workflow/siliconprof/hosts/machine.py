@@ -163,9 +163,9 @@ def sysctl(name: str) -> str:
     return run(["sysctl", "-n", name]).strip()
 
 
-def emulated(framework: str) -> str | None:
+def simulated_device(framework: str) -> str | None:
     """What plays a framework's devices, by the mark that tests put on its module; None if real."""
-    return getattr(sys.modules.get(framework), "emulated_device", None)
+    return getattr(sys.modules.get(framework), "simulated_device", None)
 
 
 def cpu_model() -> str:

@@ -169,7 +169,7 @@ class HostDevice(Part):
     gpu_cores: Count | None  # of an Apple chip, which tell its variants apart
     driver: str | None  # or, on a Mac, system version
     compute_capability: str | None = None  # of an NVIDIA GPU, where a framework told
-    emulated: str = absent("what plays the device in a test; absent for a real one")
+    simulated: str = absent("what plays the device in a test; absent for a real one")
     backends: Annotated[list[str], EachOnce]  # that were seen to work on it
 
 

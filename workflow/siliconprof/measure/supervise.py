@@ -75,9 +75,9 @@ def compose(
     if was != now or planned not in (None, f"{record.METHOD_VERSION}:{now}"):
         detail = "edited between the start of the run and the end of the cell"
         flags.append({"code": "code_changed", "detail": detail})
-    emulated = result.get("emulated") or declared.get("emulated")
-    if emulated:
-        flags.append({"code": "emulated", "detail": f"{emulated}: no measurement"})
+    simulated = result.get("simulated") or declared.get("simulated")
+    if simulated:
+        flags.append({"code": "simulated", "detail": f"{simulated}: no measurement"})
     variables = environment_filter.account(os.environ, resolved.environment(os.environ))
     if variables["left"] and result.get("points"):
         detail = f"set in the shell: {', '.join(variables['left'])}"
@@ -110,8 +110,8 @@ def compose(
         },
         "code": before["code"],
     }
-    if emulated:
-        composed["emulated"] = emulated
+    if simulated:
+        composed["simulated"] = simulated
     return composed
 
 
@@ -340,7 +340,7 @@ def main(
         "folder for the history of records, checkpoints and captures; default: no history, no "
         "checkpoints, and captures in results",
     ] = None,
-    retry_within: Annotated[
+    remeasure_within: Annotated[
         float,
         "measure a training that other processes disturbed once more if it took no longer",
         {"metavar": "S"},
@@ -377,7 +377,7 @@ def main(
         hear(signal.SIG_IGN, heard)  # an interrupt while the record is written would lose the cell
         record.write(made, output, history)
         stands = made
-        if contention.is_over(stands, retry_within):
+        if contention.is_over(stands, remeasure_within):
             hear(interrupt, heard)
             again = measured()
             hear(signal.SIG_IGN, heard)

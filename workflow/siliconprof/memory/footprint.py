@@ -204,16 +204,14 @@ class MemoryEstimator:
     # -- the step ------------------------------------------------------------------------------
 
     def peak(
-        self, stages: Sequence[Stage], largest: int, tensors: int, two_largest: int | None = None
+        self, stages: Sequence[Stage], sizes: Sequence[int], untied: bool = False
     ) -> dict[str, int]:
         """Bytes by part at the step's largest moment.
 
         Args:
             stages: in the order of the forward pass.
-            largest: values of the largest trained tensor.
-            tensors: how many are trained.
-            two_largest: values of the two largest together, where these are about equal, as an
-                embedding and an untied head.
+            sizes: values of each trained tensor.
+            untied: whether the two largest are about equal, as an embedding and an untied head.
 
         Returns:
             Bytes of `weights`, `optimizer`, `gradients`, `activations` and `temporary`.
@@ -223,12 +221,12 @@ class MemoryEstimator:
         trained = sum(stage.trained for stage in stages)
         copies = self.width * weights if self.amp and profile.casts_stay else 0
         update = profile.update_all * trained
-        if profile.update_at_once is not None and profile.update_at_once < tensors:
-            update *= profile.update_at_once / tensors
-        if two_largest is not None and profile.update_two is not None:
-            update += profile.update_two * two_largest
+        if profile.update_at_once is not None and profile.update_at_once < len(sizes):
+            update *= profile.update_at_once / len(sizes)
+        if untied and profile.update_two is not None:
+            update += profile.update_two * sum(sorted(sizes)[-2:])
         else:
-            update += profile.update_largest * largest
+            update += profile.update_largest * max(sizes)
         moments = [_parts(0, trained * master, update * master)]
         saved = gradients = 0.0
         for stage in stages:

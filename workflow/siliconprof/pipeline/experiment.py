@@ -190,9 +190,9 @@ class Experiment(Files):
         return one.pop() if len(one) == 1 else lambda wildcards: limits[wildcards.workload]
 
     @property
-    def retry_within_s(self) -> str:
+    def remeasure_within_s(self) -> str:
         """How long a disturbed training may have taken that is measured once more."""
-        return str(self.config["retry_contended_s"])
+        return str(self.config["remeasure_contended_s"])
 
     # -- the run ------------------------------------------------------------------------------
 

@@ -57,7 +57,7 @@ class Plugin(Probe):
         self.reasons: dict[str, str] = {}
         self.next_driver_s = 0.0
         self.at_start = self.sample()
-        limit = machine.reading(backend.memory_limit_bytes)
+        limit = machine.reading(backend.memory.recommended_bytes)
         self.limit_bytes = self._value("device_limit_bytes", limit)
 
     def _value(self, column: str, found: tuple[Any, str | None]) -> Any:
@@ -72,14 +72,15 @@ class Plugin(Probe):
         now_s = time.monotonic()
         if driver := now_s >= self.next_driver_s:
             self.next_driver_s = now_s + DRIVER_INTERVAL_S
-        prefix = self.backend.memory_prefix
-        counters = machine.reading(lambda: self.backend.memory_counters(driver))
-        held = machine.reading(self.backend.memory_bytes)
+        memory = self.backend.memory
+        counters = machine.reading(lambda: memory.counters(driver))
+        held = machine.reading(memory.allocated_bytes)
         now: Readings = {
             "rss_bytes": self._value("rss_bytes", resident_bytes()),
             "device_memory_bytes": self._value("device_memory_bytes", held),
             **{
-                f"{prefix}_{n}": value for n, value in (self._value(prefix, counters) or {}).items()
+                f"{memory.prefix}_{name}": value
+                for name, value in (self._value(memory.prefix, counters) or {}).items()
             },
         }
         for name, value in now.items():
@@ -90,7 +91,7 @@ class Plugin(Probe):
     def stop(self, wall_s: float) -> dict[str, Any]:
         summary: dict[str, Any] = {
             "device_limit_bytes": self.limit_bytes,
-            "device_means": self.backend.memory_means,
+            "device_means": self.backend.memory.means,
             "reasons": self.reasons,
         }
         for column, stem in (("rss_bytes", "rss"), ("device_memory_bytes", "device")):

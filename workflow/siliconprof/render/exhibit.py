@@ -18,7 +18,7 @@ from siliconprof import plugins
 from siliconprof.analyse.frames import Frames
 from siliconprof.render.drawers import Drawer
 
-SECTIONS = ("answer", "paper", "studies", "ours", "trust")  # of the page, in order
+SECTIONS = ("answer", "paper", "studies", "beyond", "trust")  # of the page, in order
 ANSWER = SECTIONS[0]
 MOST_ROWS, MOST_PANELS = 60, 12  # of a figure; its file has all
 

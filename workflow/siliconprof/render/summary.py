@@ -85,7 +85,7 @@ def host_line(host: Mapping[str, Any]) -> str:
     cpu = host["cpu"]
     gpus = [
         device["name"]
-        + (" (simulated)" if device.get("emulated") else "")
+        + (" (simulated)" if device.get("simulated") else "")
         + ("" if device["backends"] else " (not measured)")
         for device in host["devices"]
         if device["kind"] == "gpu"

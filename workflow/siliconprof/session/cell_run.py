@@ -93,7 +93,7 @@ class CellRun:
         plan = Plan.of(self.cell.timing)
         attempts: list[dict[str, Any]] = []
         while True:
-            measured = repeat(operation, self.backend, plan, self.stepping(label), calls)
+            measured = repeat(operation, self.backend.clock, plan, self.stepping(label), calls)
             gpu = self.gpu.now() if self.gpu else {}
             scatters = noise(measured.times_s) or drifting(order(measured.times_s))
             reason, disturbed = measured.disturbed or scatters, measured.disturbed is not None
@@ -152,8 +152,8 @@ class CellRun:
     def memory(self) -> dict[str, int | None]:
         """Device memory as the backend counts it, in bytes."""
         return {
-            "device_bytes": self.backend.memory_bytes(),
-            "device_peak_bytes": self.backend.peak_memory_bytes(),
+            "device_bytes": self.backend.memory.allocated_bytes(),
+            "device_peak_bytes": self.backend.memory.peak_bytes(),
         }
 
     def progress(self, label: str, step: int, always: bool = False) -> None:

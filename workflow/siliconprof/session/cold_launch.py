@@ -66,27 +66,28 @@ def launch_cold(backend: Any, cell: Cell) -> None:
     def opened() -> tuple[Any, Any]:
         backend.open(cell.device_kind, cell.device_index, cell.threads, cell.precision)
         ones = [1.0] * OTHER_SIZE
-        operand, value = backend.from_host([ones] * OTHER_SIZE), backend.from_host([0.5])
-        backend.synchronize()
+        operand, value = map(backend.arrays.from_host, ([ones] * OTHER_SIZE, [0.5]))
+        backend.clock.synchronize()
         return operand, value
 
     def run(launch: Callable[[], Any]) -> None:
         launch()
-        backend.synchronize()
+        backend.clock.synchronize()
 
     operand, value = timed(CONTEXT_S, "open the device", opened)
-    other, operator = (lambda: backend.matmul(operand, operand)), (lambda: backend.add_one(value))
+    kernels, arrays = backend.kernels, backend.arrays
+    other, operator = (lambda: arrays.matmul(operand, operand)), (lambda: kernels.add_one(value))
     timed(OTHER_KERNEL_S, "run another kernel", lambda: run(other))
     timed(DISPATCH_COLD_S, "launch the operator", lambda: run(operator))
     doing = "compile and load an empty kernel"
-    if backend.compiles_at_launch:
-        kernel, _ = backend.empty_kernel()
+    if kernels.compiles_at_launch:
+        kernel, _ = kernels.empty()
         if kernel is not None:
             timed(COMPILE_AND_LOAD_S, doing, lambda: run(kernel))
         return
     report(doing=doing)
     start = time.perf_counter()
-    kernel, _ = backend.empty_kernel()
+    kernel, _ = kernels.empty()
     seconds = time.perf_counter() - start
     if kernel is not None:
         report(**{COMPILE_AND_LOAD_S: seconds})

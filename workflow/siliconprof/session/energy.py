@@ -95,7 +95,7 @@ class EnergyMeter:
     `end`; then `idle("after")` and `summary`.
 
     Args:
-        backend: open; its `synchronize` waits for the device.
+        backend: open; its clock waits for the device.
 
     Attributes:
         enabled: energy is measured: a source can be read, and the window is long enough.
@@ -125,7 +125,7 @@ class EnergyMeter:
         """
         if not self.enabled or self.plan.energy_idle_s <= 0:
             return
-        self.backend.synchronize()
+        self.backend.clock.synchronize()
         time.sleep(SETTLE_S)
         recording = Recording({sensor for sensor, _ in self.readable})
         time.sleep(self.plan.energy_idle_s)
@@ -141,7 +141,7 @@ class EnergyMeter:
 
     def begin(self) -> None:
         """Open the window; unsynchronised training steps follow."""
-        self.backend.synchronize()
+        self.backend.clock.synchronize()
         self._window = Recording({sensor for sensor, _ in self.readable})
 
     def enough(self) -> bool:
@@ -171,7 +171,7 @@ class EnergyMeter:
         assert self._window is not None, "end without begin"
         if self._steps is not None:
             return
-        self.backend.synchronize()
+        self.backend.clock.synchronize()
         self._window.stop()
         self._steps, self._samples_per_step = steps, samples_per_step
 

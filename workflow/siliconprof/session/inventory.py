@@ -45,7 +45,7 @@ class Training:
         self.backend = opened(workload, backend, precision, threads)
         self.stepper = self.backend.stepper(workload, 0)
         self.batch = blank_batch(workload, parameters)
-        self.clock = PhaseClock(self.backend)
+        self.clock = PhaseClock(self.backend.clock)
 
     def step(self) -> Any:
         """One training step, with its edges on the clock."""
@@ -53,7 +53,7 @@ class Training:
 
     def operators(self) -> list[dict[str, Any]]:
         """Rows of a step's operators as a record has them, without times."""
-        watched = Operators(self.backend, self.clock, {})
+        watched = Operators(self.backend.profiler, self.clock, {})
         for watches in (False, True):
             self.clock.start(split=True)
             if watches:
@@ -77,7 +77,8 @@ def calls(
     """
     own = opened(workload, backend, precision, threads)
     try:
-        found = own.calls(workload, blank_batch(workload, parameters), PhaseClock(own))
+        batch = blank_batch(workload, parameters)
+        found = own.isolated_calls(workload, batch, PhaseClock(own.clock))
     except Unsupported as error:
         raise UserError(f"the operators of its step are not known: {error}") from None
     return [one for one in found if not (is_for_gpu(backend) and one.operator.kind == HOST_READS)]

@@ -115,14 +115,15 @@ def opened_session(
 
 def warm_up(backend: Backend) -> None:
     """Have a GPU at its clock, and the host at the pace of launching, as they are in the midst of work."""
-    a = backend.normal((WARM_UP_SIDE, WARM_UP_SIDE), 0)
+    arrays = backend.arrays
+    a = arrays.normal((WARM_UP_SIDE, WARM_UP_SIDE), 0)
     until = time.perf_counter() + GPU_WARM_UP_S
     while time.perf_counter() < until:
         for _ in range(WARM_UP_IN_ROW):
-            backend.dispatch(backend.matmul(a, a))
-        backend.synchronize()
+            arrays.async_eval(arrays.matmul(a, a))
+        backend.clock.synchronize()
     del a
-    backend.release_memory()
+    backend.memory.empty_cache()
 
 
 def measure(
@@ -152,7 +153,7 @@ def measure(
     if resolved.smaller_batch:
         cell_run.flag("smaller_batch", resolved.smaller_batch)
     sampler = Sampler(cell_run, cell.parameters.get("probes"))
-    partial["emulated"] = machine.emulated(backend.framework)
+    partial["simulated"] = machine.simulated_device(backend.framework)
     if cell.device_kind == "gpu":
         report({"doing": "warm up", "step": 0})
         warm_up(backend)
@@ -221,7 +222,7 @@ def measure(
         if cell.dataset
         else None,
         "backend": backend.describe(),
-        "method": {"time": backend.time_method} | cell_run.method,
+        "method": {"time": backend.clock.means} | cell_run.method,
         "accounting": {
             "open_s": opened - started,
             "check_s": checked - checking,  # of those

@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from siliconprof.backends.base import Backend
+from siliconprof.backends.base import Memory
 from siliconprof.hosts import cgroups
 from siliconprof.memory import memory_model
 from siliconprof.session.cell_run import CellRun
@@ -47,19 +47,19 @@ def requested_limit(scenario: Mapping[str, Any]) -> int | None:
     return scenario["capacity_bytes"] if limited else None
 
 
-def enforce(backend: Backend, limit_bytes: int, give_back: bool = True) -> dict[str, Any]:
+def enforce(memory: Memory, limit_bytes: int, give_back: bool = True) -> dict[str, Any]:
     """Limit what is allocated from here on; the record's `limit`.
 
     Args:
-        backend: open.
+        memory: of an open backend.
         give_back: whether to have the C library return freed memory.
 
     Returns:
         `enforced`, `how`, `limit_bytes`, and the `reason` where it is not enforced.
     """
-    how = backend.limit_memory(limit_bytes)
+    how = memory.set_limit(limit_bytes)
     if how is not None:
-        return _limit(backend.limit_yields is None, how, limit_bytes, backend.limit_yields)
+        return _limit(memory.limit_yields is None, how, limit_bytes, memory.limit_yields)
     try:
         group = cgroups.enter(limit_bytes, cgroups.name_of(os.getsid(0)))
     except OSError as error:
@@ -97,7 +97,7 @@ def apply(cell_run: CellRun, train: Callable[[CellRun], None]) -> None:
             return
         rehearse(cell_run, train)
     give_back = cell.parameters.get("allocator") != "retain"
-    cell_run.scenario["limit"] = enforce(cell_run.backend, limit_bytes, give_back)
+    cell_run.scenario["limit"] = enforce(cell_run.backend.memory, limit_bytes, give_back)
 
 
 def rehearse(cell_run: CellRun, train: Callable[[CellRun], None]) -> None:
@@ -128,7 +128,7 @@ def peak_of_step(cell_run: CellRun, step: Callable[[], Any] | None, standing: Se
         if group.peak_bytes is not None:
             _note(scenario, group.peak_bytes, group.peak_means)
         group.lift()
-    peak_bytes, means = cell_run.backend.step_peak_bytes(step, standing)
+    peak_bytes, means = cell_run.backend.memory.step_peak_bytes(step, standing)
     if limit and scenario["confirmed_peak_bytes"] is None and peak_bytes is not None:
         _note(scenario, peak_bytes, means)
     return {"device_peak_bytes": peak_bytes, "device_peak_means": means}

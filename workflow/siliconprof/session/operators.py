@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from siliconprof.backends._step import Operator
-from siliconprof.backends.base import Backend, Unsupported
+from siliconprof.backends.base import Profiler, Unsupported
 from siliconprof.session.cell_run import CellRun
 from siliconprof.session.timing import PhaseClock, Plan
 
@@ -34,12 +34,12 @@ class Operators:
         method: of the run; which kernels were taken is added to it.
     """
 
-    def __init__(self, backend: Backend, clock: PhaseClock, method: dict[str, Any]) -> None:
-        self.backend, self.clock, self.method = backend, clock, method
+    def __init__(self, profiler: Profiler, clock: PhaseClock, method: dict[str, Any]) -> None:
+        self.profiler, self.clock, self.method = profiler, clock, method
         self._listed: list[Operator] | None = None
         self._times: list[list[float]] = []  # of each operator, by step
         # why nothing, or nothing more, is watched
-        self._reason = refusal(lambda: backend.operators_described(clock))
+        self._reason = refusal(lambda: profiler.describe_step(clock))
         self._next = 1  # how many other steps there are then
         self._watching = ExitStack()
         self._seen: Any = None
@@ -56,8 +56,8 @@ class Operators:
 
     def begin(self, others: int) -> None:
         """Watch the step that begins, which is split."""
-        backend, describes = self.backend, self._listed is None
-        watch = backend.operators_described(self.clock) if describes else backend.operators_timed()
+        profiler, describes = self.profiler, self._listed is None
+        watch = profiler.describe_step(self.clock) if describes else profiler.time_step()
         self._seen = self._watching.enter_context(watch)
         self._next = math.ceil(RARER * others) + 1
 
@@ -70,8 +70,8 @@ class Operators:
         self.stop()
         if self._listed is None:
             self._listed = self._seen
-            self.method["kernels"] = self.backend.kernels(self._seen)
-            self._reason = refusal(self.backend.operators_timed)
+            self.method["kernels"] = self.profiler.implementations(self._seen)
+            self._reason = refusal(self.profiler.time_step)
         elif [kind for kind, _ in self._seen] == [operator.kind for operator in self._listed]:
             self._times.append([seconds for _, seconds in self._seen])
         else:
@@ -121,7 +121,7 @@ def watch_step(cell_run: CellRun, step: Callable[[], Any], clock: PhaseClock) ->
     Args:
         step: one more training step, with its edges on the clock.
     """
-    watched = Operators(cell_run.backend, clock, cell_run.method)
+    watched = Operators(cell_run.backend.profiler, clock, cell_run.method)
     phases, whole_step_s = dict[str, list[float]](), list[float]()
     budget_s = BUDGET_SHARE * Plan.of(cell_run.cell.timing).budget_s
     others, spent_s, described_s = 1, 0.0, 0.0

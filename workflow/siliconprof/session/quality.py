@@ -107,10 +107,11 @@ def counted_flops(cell_run: CellRun, point: Mapping[str, Any]) -> int | None:
     """FLOPs of a point's operators, where the framework's own counter knows them all."""
     if observed := point.get("observed"):
         return observed["flops"]
-    if not cell_run.backend.counts_flops:  # what is counted by a formula of ours proves no other
+    profiler = cell_run.backend.profiler
+    if not profiler.counts_flops:  # what is counted by a formula of ours proves no other
         return None
     rows = (point.get("operators") or {}).get("rows", ())
-    return cell_run.backend.counted_flops((r["kind"], r["flops"], r["count"]) for r in rows)
+    return profiler.total_flops((r["kind"], r["flops"], r["count"]) for r in rows)
 
 
 def split_flags(cell_run: CellRun) -> None:

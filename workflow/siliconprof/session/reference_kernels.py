@@ -37,7 +37,7 @@ class ReferenceKernels:
     """One long random vector, and the two kernels that take what they need of it."""
 
     def __init__(self, backend: Backend, seed: int, most_bytes: int) -> None:
-        self.backend, self.seed = backend, seed
+        self.arrays, self.clock, self.seed = backend.arrays, backend.clock, seed
         self.most_bytes = min(most_bytes, MOST_VECTOR_BYTES)
         self.lengthen(VECTOR_BYTES)
 
@@ -47,21 +47,21 @@ class ReferenceKernels:
         Its values are the products of two short random vectors: drawing all of them would take
         longer than all the rest.
         """
-        backend = self.backend
+        arrays = self.arrays
         self.vector: Any = None
-        one = backend.normal((1, 1), self.seed)
-        row = backend.matmul(one, backend.normal((1, VECTOR_COLUMNS), self.seed + 1))
-        backend.evaluate(row)
+        one = arrays.normal((1, 1), self.seed)
+        row = arrays.matmul(one, arrays.normal((1, VECTOR_COLUMNS), self.seed + 1))
+        arrays.eval(row)
         self.width = int(row.itemsize)
         rows = min(n_bytes, self.most_bytes) // (VECTOR_COLUMNS * self.width)
-        column = backend.matmul(backend.normal((rows, 1), self.seed + 2), one)
+        column = arrays.matmul(arrays.normal((rows, 1), self.seed + 2), one)
         self.vector = (column * row).reshape(-1)
         self.length = rows * VECTOR_COLUMNS
-        backend.evaluate(self.vector)
+        arrays.eval(self.vector)
 
     def _part(self, begin: int, *shape: int) -> Any:
         part = self.vector[begin : begin + math.prod(shape)].reshape(shape)
-        self.backend.evaluate(part)
+        self.arrays.eval(part)
         return part
 
     def sum(self, n: int) -> ReferenceKernel:
@@ -78,7 +78,7 @@ class ReferenceKernels:
         a = self._part(0, n * side, side).T
         b = self._part(n * side**2, n * side, side)
         return ReferenceKernel(
-            lambda: self.backend.matmul(a, b),
+            lambda: self.arrays.matmul(a, b),
             lambda product: product[0][0].item(),
             2 * n * side**3,
             2 * n * side**2 * self.width,
@@ -86,23 +86,23 @@ class ReferenceKernels:
 
     def call_s(self, work: ReferenceKernel) -> float:
         """Seconds of one call, exactly as operations are timed."""
-        return call_s(lambda: self.backend.evaluate(work.launch()), self.backend)
+        return call_s(lambda: self.arrays.eval(work.launch()), self.clock)
 
     def marked_s(self, work: ReferenceKernel, launches: int) -> tuple[float, float]:
         """Seconds of launches in a row by the backend's marks, and by the host's clock around them.
 
         The second includes the wait; no launches at all show how long that takes.
         """
-        backend = self.backend
-        backend.synchronize()
+        clock = self.clock
+        clock.synchronize()
         began = time.perf_counter()
-        begin = backend.mark()
+        begin = clock.mark()
         for _ in range(launches):
-            backend.evaluate(work.launch())
-        end = backend.mark()
-        backend.synchronize()
+            self.arrays.eval(work.launch())
+        end = clock.mark()
+        clock.synchronize()
         wall_s = time.perf_counter() - began
-        return backend.seconds_between(begin, end), wall_s
+        return clock.seconds_between(begin, end), wall_s
 
     def finished(self, work: ReferenceKernel) -> tuple[float, float]:
         """(seconds of one timed call, seconds from its end until a value of its result is read)."""
@@ -110,9 +110,9 @@ class ReferenceKernels:
 
         def operation() -> None:
             results.append(work.launch())
-            self.backend.evaluate(results[0])
+            self.arrays.eval(results[0])
 
-        timed_s = call_s(operation, self.backend)
+        timed_s = call_s(operation, self.clock)
         began = time.perf_counter()
         work.read(results[0])
         return timed_s, time.perf_counter() - began

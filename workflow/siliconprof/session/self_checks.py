@@ -175,7 +175,7 @@ def kernel_checks(cell_run: CellRun) -> dict[str, Check]:
     had the processors meanwhile.
     """
     backend, cell = cell_run.backend, cell_run.cell
-    memory = cell.device_memory_bytes or backend.memory_limit_bytes()
+    memory = cell.device_memory_bytes or backend.memory.recommended_bytes()
     most_bytes = int(memory * SHARE_OF_MEMORY) if memory else VECTOR_BYTES
     shop = ReferenceKernels(backend, cell.seed, most_bytes)
     values, sum_s = shop.fit_sum()
@@ -258,8 +258,8 @@ def checks_before(cell_run: CellRun) -> dict[str, Check]:
         cell = cell_run.cell.path.partition("/")[2]  # the host's name may go from the record
         note = {"at_s": time.monotonic(), "for_s": for_s, "cell": cell, "checks": made}
         temporary.write(shared, json.dumps(note))
-    cell_run.backend.release_memory()
-    cell_run.backend.reset_peak_memory()
+    cell_run.backend.memory.empty_cache()
+    cell_run.backend.memory.reset_peak()
     return made
 
 

@@ -70,7 +70,7 @@ def point(
 def free(cell_run: CellRun) -> None:
     """Free unreferenced memory; models are full of reference cycles."""
     gc.collect()
-    cell_run.backend.release_memory()
+    cell_run.backend.memory.empty_cache()
 
 
 def skip(cell_run: CellRun, initial: Mapping[str, Any], reason: str) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from siliconprof.backends.base import Backend
+from siliconprof.backends.base import Clock
 from siliconprof.session.disturbance import DisturbanceWatch
 from siliconprof.stats import statistics
 
@@ -151,7 +151,7 @@ class PhaseClock:
     Unsynchronised steps follow one another without a wait, and only their run is timed.
     """
 
-    def __init__(self, clock: Backend) -> None:
+    def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.split = True
         self.waits = True  # whether a step may wait for the device: not while running freely
@@ -258,7 +258,7 @@ class Repeats(NamedTuple):
         return self.calls * (sum(self.warmup_s) + sum(self.times_s))
 
 
-def call_s(operation: Callable[[], Any], clock: Backend) -> float:
+def call_s(operation: Callable[[], Any], clock: Clock) -> float:
     """Seconds of one call, synchronised before and after."""
     clock.synchronize()
     start = time.perf_counter()
@@ -267,7 +267,7 @@ def call_s(operation: Callable[[], Any], clock: Backend) -> float:
     return time.perf_counter() - start
 
 
-def row_s(launch: Callable[[], Any], clock: Backend, calls: int) -> float:
+def row_s(launch: Callable[[], Any], clock: Clock, calls: int) -> float:
     """Mean seconds of calls in a row, between two of the clock's marks: no wait is in between.
 
     Args:
@@ -285,7 +285,7 @@ def row_s(launch: Callable[[], Any], clock: Backend, calls: int) -> float:
 
 def repeat(
     operation: Callable[[], Any],
-    clock: Backend,
+    clock: Clock,
     plan: Plan,
     on_step: Callable[[str, int], None],
     calls: int | None = None,

@@ -61,7 +61,7 @@ class WeightWatch:
         return {"trained": {"weights": len(names), "unchanged": sorted(self.unchanged)}}
 
     def _values(self) -> dict[str, Any]:
-        sampled = self.cell_run.backend.sampled
+        sampled = self.cell_run.backend.arrays.sampled
         return {name: sampled(weight) for name, weight in self.weights().items()}
 
     def _is_rounded_away(self, values: Any, name: str) -> bool:

@@ -199,7 +199,7 @@ class Record(Part, strict=False):  # `Cell` is a dataclass, made of a mapping
     schema_version: Literal[6]
     method_version: Literal[2]  # how numbers are made; another method's are never compared
     cell: Annotated[Cell, Columns("{}")]
-    emulated: str | None = None  # what plays the device in a test: no measurement
+    simulated: str | None = None  # what plays the device in a test: no measurement
     status: Literal["ok", "oom", "failed", "timeout", "unsupported", "skipped"] = required(
         "ok, oom, failed, timeout, unsupported or skipped"
     )

@@ -249,7 +249,7 @@ class Experiment(Part):
         "fresh processes in which each cell is measured, one after the other within its time limit; "
         "from two on every interval is the one between them; a change measures the cell anew",
     )
-    retry_contended_s: NotNegative = key(
+    remeasure_contended_s: NotNegative = key(
         30,
         "a training of the answer's table that other processes disturbed (flag `contended`) is measured "
         "once more if it took at most so many seconds and they have ended; the less disturbed record "

@@ -20,7 +20,7 @@ from siliconprof.store.contents import Record
 
 RECORD_SCHEMA_VERSION = 6  # the shape of the record
 METHOD_VERSION = 2  # how numbers are made; numbers of two methods are never compared silently
-ACCEPT_EMULATED = "SILICONPROF_ACCEPT_EMULATED"  # set by tests alone
+ACCEPT_SIMULATED = "SILICONPROF_ACCEPT_SIMULATED"  # set by tests alone
 HERE, IMPORTED_SOURCE, REFERENCE = "this host", "another host", "reference"  # whose a record is
 
 
@@ -95,8 +95,8 @@ def refuse_other_versions(record: Mapping[str, Any]) -> None:
     Raises:
         UserError: they are not, or its device is simulated.
     """
-    if record.get("emulated") and not os.environ.get(ACCEPT_EMULATED):
-        raise UserError(f"record of a device that is {record['emulated']}: no measurement")
+    if record.get("simulated") and not os.environ.get(ACCEPT_SIMULATED):
+        raise UserError(f"record of a device that is {record['simulated']}: no measurement")
     for kind, current in (("schema", RECORD_SCHEMA_VERSION), ("method", METHOD_VERSION)):
         version = record.get(f"{kind}_version")
         if version != current:

@@ -91,9 +91,9 @@ class StepSchedule:
         self._updated: int | None = None  # before the step, or the run, under way
         self.skipped = 0  # steps that updated no weights
         self._compiled = -1  # graphs, before the last step that may compile
-        self.clock = PhaseClock(cell_run.backend)
+        self.clock = PhaseClock(cell_run.backend.clock)
         self.clock.split = False
-        self.operators = Operators(cell_run.backend, self.clock, cell_run.method)
+        self.operators = Operators(cell_run.backend.profiler, self.clock, cell_run.method)
         self.pace = StoppingRule(Plan.of(cell_run.cell.timing))
         self.times = StepTimes()
         self.losses: list[float] = []
@@ -263,8 +263,8 @@ class StepSchedule:
             self.times.compile_step_s.append(self.step_s)
             # What autotuning allocates is in no training's peak: torch/_inductor/runtime/benchmarking.py
             # takes a buffer of the L2 cache's size, Triton's own one of 256 MiB.
-            self.cell_run.backend.release_memory()
-            self.cell_run.backend.reset_peak_memory()
+            self.cell_run.backend.memory.empty_cache()
+            self.cell_run.backend.memory.reset_peak()
         elif self._kind == "warm-up":
             self.pace.warmup_times.append(self.step_s)
             self.times.warmup_step_s = self.pace.warmup_times
@@ -272,7 +272,7 @@ class StepSchedule:
             self.times.add_split(self.step_s, phases)
         elif self._kind == "whole":
             self.times.whole_step_s.append(self.step_s)
-            if self.cell_run.backend.works_beside:
+            if self.cell_run.backend.clock.works_beside:
                 self.times.dispatch_s.append(self.clock.dispatch_s)
             self.pace.times.append(self.step_s)
         elif self._kind == OPERATORS:

@@ -171,7 +171,7 @@ class Fit(StepSchedule):
         """Train, validate and test; return the point."""
         cell_run = self.cell_run
         batches = self.workload.batches(cell_run.data, cell_run.cell.seed)
-        cell_run.backend.reset_peak_memory()
+        cell_run.backend.memory.reset_peak()
         spent_s = 0.0
         while kind := self.next_kind():
             self.step(kind, self.stepper, batches)

@@ -97,7 +97,7 @@ class Plugin(Trainer):
                 if amp != bool(trainer.accelerator.native_amp):
                     action = "did not turn mixed precision on" if amp else "turned it on"
                     raise RuntimeError(f"precision is {cell.precision}, but the Trainer {action}")
-            backend.reset_peak_memory()
+            backend.memory.reset_peak()
             trainer.train()
         observe = _offload.observed_dtypes if offload else observed_dtypes
         trained = trainer.model_wrapped if offload else model  # DeepSpeed's engine, or the model

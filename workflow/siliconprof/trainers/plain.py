@@ -29,7 +29,7 @@ class Plugin(Trainer):
             stepper = backend.stepper(workload, cell.seed)
         batches = workload.batches(cell_run.data, cell.seed)
         schedule = StepSchedule(cell_run, stepper.compilation)
-        backend.reset_peak_memory()
+        backend.memory.reset_peak()
         schedule.follow(stepper, batches)
         batch = next(batches)
         cell_run.evidence |= stepper.dtypes(batch)
@@ -55,8 +55,8 @@ def forward_only(cell_run: CellRun, stepper: Any, batch: Any) -> list[float]:
     budget_s = FORWARD_ONLY_SHARE * Plan.of(cell_run.cell.timing).budget_s
     fewest, most = FORWARD_ONLY_STEPS
     forward = stepper.forward_only(batch)
-    call_s(forward, cell_run.backend)  # warms up
+    call_s(forward, cell_run.backend.clock)  # warms up
     times: list[float] = []
     while len(times) < fewest or (len(times) < most and sum(times) < budget_s):
-        times.append(call_s(forward, cell_run.backend))
+        times.append(call_s(forward, cell_run.backend.clock))
     return times

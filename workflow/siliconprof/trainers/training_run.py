@@ -51,7 +51,7 @@ class Plugin(Trainer):
         stepper = cell_run.backend.stepper(cell_run.workload, cell_run.cell.seed)
         cell_run.method |= RUN_METHOD
         run = Run(cell_run, stepper)
-        cell_run.backend.reset_peak_memory()
+        cell_run.backend.memory.reset_peak()
         run.train()
         cell_run.evidence |= stepper.dtypes(run.held_out[0])
         texts: dict[str, Any] = {}

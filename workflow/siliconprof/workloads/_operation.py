@@ -15,7 +15,7 @@ from functools import partial
 from importlib import import_module
 from typing import Annotated, Any, Literal
 
-from siliconprof.backends.base import Backend, Unsupported
+from siliconprof.backends.base import Arrays, Unsupported
 from siliconprof.declarations import Parameter, Quantity
 from siliconprof.parameters import EachOnce, NotNegative, Several, Whole
 from siliconprof.session.cell_run import CellRun
@@ -81,14 +81,14 @@ class OperationWorkload(KernelWorkload):
         """
         backend = cell_run.backend
         observed = called(cell_run, launch)
-        backend.reset_peak_memory()
-        measured = cell_run.repeat(what, lambda: backend.evaluate(launch()))
+        backend.memory.reset_peak()
+        measured = cell_run.repeat(what, lambda: backend.arrays.eval(launch()))
         point = {"params": dict(params)} | measured | dict(work)
         point |= {"observed": observed, "memory": cell_run.memory()}
         if "burst" not in self.parameters:
             return point
         fastest_s = min(measured["times"]["step_s"])
-        return together(point, self.burst(cell_run, dispatched(backend, launch), fastest_s))
+        return together(point, self.burst(cell_run, dispatched(backend.arrays, launch), fastest_s))
 
     def burst(
         self, cell_run: CellRun, launch: Callable[[], Any], fastest_s: float
@@ -105,11 +105,11 @@ class OperationWorkload(KernelWorkload):
         def once() -> dict[str, Any]:
             for _ in range(warm):
                 launch()
-            cell_run.backend.synchronize()
+            cell_run.backend.clock.synchronize()
             start = time.perf_counter()
             for _ in range(count):
                 launch()
-            cell_run.backend.synchronize()
+            cell_run.backend.clock.synchronize()
             return {"burst_mean_s": (time.perf_counter() - start) / count}
 
         return cell_run.undisturbed(once) | {"burst_count": count, "burst_warmup": warm}
@@ -121,12 +121,12 @@ def called(cell_run: CellRun, launch: Callable[[], Any]) -> dict[str, Any]:
     Operands are those of the products among its operators, of all operators where it has none.
     """
     try:
-        operators = cell_run.backend.operators_of(launch)
+        operators = cell_run.backend.profiler.describe_call(launch)
     except Unsupported as error:
         return {"operands": [], "flops": None, "reason": str(error)}
     products = [operator for operator in operators if operator.flops]
     inputs = " ".join(operator.inputs for operator in products or operators)
-    flops = cell_run.backend.counted_flops((one.kind, one.flops, 1) for one in operators)
+    flops = cell_run.backend.profiler.total_flops((one.kind, one.flops, 1) for one in operators)
     operands = sorted({dtype for dtype in re.findall(r"(\w*float\w*)\[", inputs)})
     return {"operands": operands, "flops": flops, "reason": None}
 
@@ -158,27 +158,27 @@ def checked(error: float, precision: str, what: str) -> float:
     return error
 
 
-def dispatched(backend: Backend, launch: Callable[[], Any]) -> Callable[[], Any]:
+def dispatched(arrays: Arrays, launch: Callable[[], Any]) -> Callable[[], Any]:
     """A launcher that has a lazy framework start too; it returns the result without waiting."""
 
     def start() -> Any:
         result = launch()
-        backend.dispatch(result)
+        arrays.async_eval(result)
         return result
 
     return start
 
 
-def product_error(backend: Backend, result: Any, left: Any, right: Any, first: bool) -> float:
+def product_error(arrays: Arrays, result: Any, left: Any, right: Any, first: bool) -> float:
     """Relative error against float64 of a result's first or last corner, where edges are."""
     one = slice(None, 1) if first else slice(-1, None)
     rows, columns = (
         slice(None, most) if first else slice(-most, None)
         for most in (CHECKED_ROWS, CHECKED_COLUMNS)
     )
-    backend.evaluate(result)
+    arrays.eval(result)
     corner = result[one, rows, columns]
-    return backend.relative_error(corner, operator.matmul, left[one, rows], right[one, :, columns])
+    return arrays.relative_error(corner, operator.matmul, left[one, rows], right[one, :, columns])
 
 
 def rotating(launches: Sequence[Callable[[], Any]]) -> Callable[[], Any]:

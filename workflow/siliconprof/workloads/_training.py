@@ -148,6 +148,7 @@ class TrainingWorkload(Workload):
     BARE: ClassVar[tuple[str, ...]] = ()  # packages of those, see `import_directly`
     input_name: ClassVar[str] = "input_ids"  # of the array in a batch that a model is called with
     fixed: ClassVar[tuple[str, ...]] = ()  # names of weights that are not trained
+    untied: ClassVar[bool] = False  # its two largest tensors are about equal: embedding and head
     draws: bool = False  # a step draws random numbers, as dropout does: each framework has its own
     # Ends of the names of projections into the residual stream, whose weights are drawn narrower.
     into_residual: ClassVar[tuple[str, ...]] = ()
@@ -272,10 +273,14 @@ class TrainingWorkload(Workload):
         """Parameters of the model, exact, without building it; adapters are not counted."""
         return sum(math.prod(shape) for shape in self.weight_shapes().values())
 
+    def trained_sizes(self) -> list[int]:
+        """Values of each tensor that the optimizer changes."""
+        shapes = self.weight_shapes().items()
+        return [math.prod(shape) for name, shape in shapes if name not in self.fixed]
+
     def n_trainable_parameters(self) -> int:
         """Parameters that the optimizer changes."""
-        shapes = self.weight_shapes()
-        return self.n_parameters() - sum(math.prod(shapes[name]) for name in self.fixed)
+        return sum(self.trained_sizes())
 
     def smallest(self) -> TrainingWorkload:
         """The smallest model of the kind on the same data, one sample per step."""
@@ -287,15 +292,6 @@ class TrainingWorkload(Workload):
         """The model's parts in the order of the forward pass, for the memory model; [] = unknown."""
         return []
 
-    def largest_trained(self) -> int:
-        """Values of the largest tensor that the optimizer changes."""
-        shapes = self.weight_shapes().items()
-        return max(math.prod(shape) for name, shape in shapes if name not in self.fixed)
-
-    def trained_tensors(self) -> int:
-        """How many tensors the optimizer changes."""
-        return sum(name not in self.fixed for name in self.weight_shapes())
-
     def _estimator(
         self, precision: str, backend: str, capability: str | None
     ) -> footprint.MemoryEstimator:
@@ -306,9 +302,7 @@ class TrainingWorkload(Workload):
     def memory_bytes(self, precision: str, backend: str, capability: str | None = None) -> Bytes:
         estimator = self._estimator(precision, backend, capability)
         stages = self.stages(estimator)
-        if not stages:
-            return {}
-        return estimator.peak(stages, self.largest_trained(), self.trained_tensors())
+        return estimator.peak(stages, self.trained_sizes(), self.untied) if stages else {}
 
     def offloaded_memory_bytes(
         self, precision: str, backend: str, capability: str | None = None
@@ -317,7 +311,7 @@ class TrainingWorkload(Workload):
         estimator = self._estimator(precision.removeprefix("amp-"), backend, capability)
         if not (stages := self.stages(estimator)):
             return {}
-        return estimator.offloaded(stages, self.largest_trained(), self.parameters["zero_stage"])
+        return estimator.offloaded(stages, max(self.trained_sizes()), self.parameters["zero_stage"])
 
     def modules(self, framework: str) -> tuple[str, ...]:
         """Modules of others that its model needs beside the framework's own, in order."""

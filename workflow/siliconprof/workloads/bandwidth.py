@@ -1,6 +1,6 @@
 """Memory bandwidth as a curve over the working set: copy, triad and reduction.
 
-Arrays exist and have been written before anything is timed. Warm: the same arrays every time. Cold:
+ArraySets exist and have been written before anything is timed. Warm: the same arrays every time. Cold:
 one set of arrays after another, together more than twice the last-level cache; from that cache's
 size on, warm arrays are not cached either. What memory gives is read off calls of 2 ms and more,
 beside which launching and waiting are little. Shorter calls are timed in a row, and what is still
@@ -18,7 +18,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal, NamedTuple
 
-from siliconprof.backends._streams import Stream
+from siliconprof.backends._kernels import Stream
 from siliconprof.declarations import Bytes, Parameter
 from siliconprof.hosts import caches
 from siliconprof.parameters import Limits, Several
@@ -63,7 +63,7 @@ class Kernel(NamedTuple):
 KERNELS = {
     "copy": Kernel(1, 1, 64, 2),
     "triad": Kernel(2, 1, 64, 3),
-    "reduction": Kernel(1, 1 / 64, 4096, 1),  # see `backends._streams.sum_blocks`
+    "reduction": Kernel(1, 1 / 64, 4096, 1),  # see `backends._kernels.sum_blocks`
 }
 BANDWIDTH_METHOD = {
     "bytes": "read and written by the kernel; the line that a store fetches first is not counted",
@@ -131,7 +131,7 @@ class Plugin(OperationWorkload):
         cache_bytes, source = backend.last_level_cache()
         round_bytes = caches.beyond_bytes(cache_bytes)
         below = cache_bytes or round_bytes // 2
-        streams = {name: backend.stream(name) for name in KERNELS}
+        streams = {name: backend.kernels.stream(name) for name in KERNELS}
         cell_run.method["bandwidth"] = {
             "kernels": {name: stream.means for name, stream in streams.items()},
             "last_level_cache_bytes": cache_bytes,
@@ -144,22 +144,22 @@ class Plugin(OperationWorkload):
         cold = "cold" in self.parameters["caches"]
         if cold and round_bytes > most_bytes(cell_run):
             cold = not_measured(cell_run, f"cold arrays of {round_bytes} bytes together are")
-        planned: list[Arrays] = []
+        planned: list[ArraySets] = []
         for name, stream in streams.items():
-            fewest = Arrays(cell_run, name, stream, 0, 0)
-            launch = dispatched(backend, fewest.launches()[0])
+            fewest = ArraySets(cell_run, name, stream, 0, 0)
+            launch = dispatched(backend.arrays, fewest.launches()[0])
             in_row = min(IN_A_ROW, fewest.most_calls(SMALLEST_BYTES))
             launch_s = looked_s(cell_run, launch, in_row)
-            wait_s = min(call_s(launch, backend) for _ in range(SIZE_LOOKS))
+            wait_s = min(call_s(launch, backend.clock) for _ in range(SIZE_LOOKS))
             cell_run.method["bandwidth"]["launch_s"][name] = launch_s
             cell_run.method["bandwidth"]["launch_and_wait_s"][name] = wait_s
             for size in sizes:
                 if size == sizes[-1] and not self.parameters["working_sets_bytes"]:
                     size = grown(cell_run, name, stream, size)
                 if "warm" in self.parameters["caches"]:
-                    planned.append(Arrays(cell_run, name, stream, size, 0))
+                    planned.append(ArraySets(cell_run, name, stream, size, 0))
                 if cold and size < below:
-                    planned.append(Arrays(cell_run, name, stream, size, round_bytes))
+                    planned.append(ArraySets(cell_run, name, stream, size, round_bytes))
         known = {"cache_bytes": cache_bytes, "cache_source": source}
         kept, left_out = [], []
         for arrays in planned:
@@ -194,7 +194,7 @@ class Plugin(OperationWorkload):
                 sizes.add(cache_bytes // 2)
         return sorted(size for size in sizes if size <= limit_bytes)
 
-    def measures_host(self, cell_run: CellRun, arrays: Arrays, cache_bytes: int | None) -> bool:
+    def measures_host(self, cell_run: CellRun, arrays: ArraySets, cache_bytes: int | None) -> bool:
         """Whether a launch-bound point says nothing of its device: not what was asked for, nor what
         the cache does at least, which the largest set that surely fits tells.
         """
@@ -204,12 +204,14 @@ class Plugin(OperationWorkload):
 
     def ready(self, cell_run: CellRun, launches: Sequence[Callable[[], Any]]) -> Callable[[], Any]:
         """What starts a call on one array after another, all of whose results were written once."""
-        if not cell_run.backend.writes_into:  # else the memory that they go to exists already
-            cell_run.backend.evaluate([launch() for launch in launches])
-        cell_run.backend.synchronize()
-        return dispatched(cell_run.backend, rotating(launches))
+        if (
+            not cell_run.backend.kernels.writes_into
+        ):  # else the memory that they go to exists already
+            cell_run.backend.arrays.eval([launch() for launch in launches])
+        cell_run.backend.clock.synchronize()
+        return dispatched(cell_run.backend.arrays, rotating(launches))
 
-    def point(self, cell_run: CellRun, arrays: Arrays, below: int) -> dict[str, Any]:
+    def point(self, cell_run: CellRun, arrays: ArraySets, below: int) -> dict[str, Any]:
         """One point after the first round: checked against float64 on random data, then timed."""
         backend, stream = cell_run.backend, arrays.stream
         launches = arrays.launches()
@@ -218,7 +220,7 @@ class Plugin(OperationWorkload):
         wait_s = cell_run.method["bandwidth"]["launch_and_wait_s"][arrays.name]
         calls = calls_in_row(cell_run, launch, IN_A_ROW * wait_s, arrays.most_calls(below))
         faults, _ = read_faults()
-        backend.reset_peak_memory()
+        backend.memory.reset_peak()
         cache = "cold" if arrays.cold else "warm"
         flops = float(stream.flops_per_value * arrays.count)
         point = cell_run.repeat(arrays.what, launch, calls) | {
@@ -233,7 +235,7 @@ class Plugin(OperationWorkload):
         }
         return point | self.bound(cell_run, point)
 
-    def again(self, cell_run: CellRun, arrays: Arrays, point: dict[str, Any]) -> None:
+    def again(self, cell_run: CellRun, arrays: ArraySets, point: dict[str, Any]) -> None:
         """Add the second round to a point, and say where its memory was faulted in for it."""
         launch, calls = self.ready(cell_run, arrays.launches()), point["calls_per_time"]
         faults, _ = read_faults()
@@ -281,7 +283,7 @@ def faulted_share(measured: Mapping[str, Any], calls: int, call_bytes: int) -> f
 
 def looked_s(cell_run: CellRun, launch: Callable[[], Any], calls: int) -> float:
     """The shortest mean of so many calls in a row, in seconds."""
-    looks_s = [row_s(launch, cell_run.backend, calls) for _ in range(SIZE_LOOKS)]
+    looks_s = [row_s(launch, cell_run.backend.clock, calls) for _ in range(SIZE_LOOKS)]
     cell_run.timed(calls * sum(looks_s))
     return min(looks_s)
 
@@ -298,8 +300,8 @@ def grown(cell_run: CellRun, name: str, stream: Stream, size: int) -> int:
     """A working set in bytes, doubled until a call lasts `CALL_S` or no more may be allocated."""
     limit_bytes = most_bytes(cell_run)
     while 2 * size <= limit_bytes:
-        (launch,) = Arrays(cell_run, name, stream, size, 0).launches()
-        lasts_s = looked_s(cell_run, dispatched(cell_run.backend, launch), 1)
+        (launch,) = ArraySets(cell_run, name, stream, size, 0).launches()
+        lasts_s = looked_s(cell_run, dispatched(cell_run.backend.arrays, launch), 1)
         if lasts_s >= CALL_S:
             break
         doublings = math.ceil(math.log2(CALL_S / lasts_s)) if lasts_s > 0 else 1
@@ -332,7 +334,7 @@ class Launch:
         return self.result
 
 
-class Arrays:
+class ArraySets:
     """The arrays of one point: one set, or as many sets as exceed the cache.
 
     Args:
@@ -356,8 +358,8 @@ class Arrays:
     def most_calls(self, below: int) -> int:
         """How many calls may be timed in a row: as many as the queue holds, and the results fit."""
         backend = self.cell_run.backend
-        most = min(MOST_CALLS, backend.queue_depth or MOST_CALLS)
-        if backend.writes_into:
+        most = min(MOST_CALLS, backend.kernels.queue_depth or MOST_CALLS)
+        if backend.kernels.writes_into:
             return most
         # Results are new arrays, and a row works on all of them: those of a set that fits the cache
         # fill `NEW_SHARE` of it, unless one alone fills more.
@@ -369,9 +371,9 @@ class Arrays:
     def launches(self) -> list[Launch]:
         """One launcher for each set, on parts of one long random array."""
         backend, stream = self.cell_run.backend, self.stream
-        into = self.written if backend.writes_into else 0
+        into = self.written if backend.kernels.writes_into else 0
         each = into + self.kernel.inputs * self.count
-        long = backend.repeated_normal(self.sets * each)
+        long = backend.arrays.repeated_normal(self.sets * each)
         launches = []
         for start in range(0, self.sets * each, each):
             first = start + into
@@ -380,14 +382,13 @@ class Arrays:
                 for low in range(first, start + each, self.count)
             ]
             launches.append(Launch(stream.run, long[start:first] if into else None, inputs))
-        backend.evaluate([launch.inputs for launch in launches])
+        backend.arrays.eval([launch.inputs for launch in launches])
         return launches
 
     def error(self, launch: Launch) -> float:
         """The relative error of a result against float64, over a sample spread over all of it."""
-        backend = self.cell_run.backend
-        result = launch()
-        backend.evaluate(result)
+        arrays, result = self.cell_run.backend.arrays, launch()
+        arrays.eval(result)
         step = max(1, self.count // CHECKED_VALUES)
         inputs = (value[::step] for value in launch.inputs)
-        return backend.relative_error(result[::step], self.stream.reference, *inputs)
+        return arrays.relative_error(result[::step], self.stream.reference, *inputs)

@@ -95,18 +95,11 @@ class CausalLM(TrainingWorkload):
         of_adapters = LORA_MODULES.get(framework, ()) if self.lora_rank else ()
         return (*super().modules(framework), *of_model, *of_adapters)
 
-    def n_trainable_parameters(self) -> int:
+    def trained_sizes(self) -> list[int]:
+        """Of adapters, two matrices each, without what they sit on."""
         if not self.lora_rank:
-            return self.n_parameters()
-        return self.lora_rank * sum(map(sum, self.facts.adapters.values()))
-
-    def largest_trained(self) -> int:
-        if not self.lora_rank:
-            return super().largest_trained()
-        return self.lora_rank * max(map(max, self.facts.adapters.values()))
-
-    def trained_tensors(self) -> int:
-        return 2 * len(self.facts.adapters) if self.lora_rank else super().trained_tensors()
+            return super().trained_sizes()
+        return [self.lora_rank * side for sides in self.facts.adapters.values() for side in sides]
 
     def tokens_per_step(self) -> int:
         return self.batch_size * self.seq_len

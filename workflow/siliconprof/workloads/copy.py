@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import product
 from typing import Annotated, Any
 
-from siliconprof.backends._streams import DEVICE_TO_HOST, HOST_TO_DEVICE, Transfer
+from siliconprof.backends._kernels import DEVICE_TO_HOST, HOST_TO_DEVICE, Transfer
 from siliconprof.backends.base import Unsupported
 from siliconprof.declarations import Bytes, Parameter
 from siliconprof.parameters import Limits, Several
@@ -52,7 +52,7 @@ class Plugin(OperationWorkload):
         for direction, pinned in VARIANTS:
             variant = f"{direction}, {'pinned' if pinned else 'pageable'}"
             for size in sizes:
-                transfer, text = cell_run.backend.transfer(
+                transfer, text = cell_run.backend.kernels.transfer(
                     direction, pinned, size // VALUE_BYTES, cell_run.cell.seed
                 )
                 if transfer is None:
@@ -74,8 +74,8 @@ class Plugin(OperationWorkload):
         size = params["transfer_bytes"]
         what = f"the {params['direction']} transfer of {size} bytes"
         arrived = transfer.launch()
-        cell_run.backend.evaluate(arrived)
-        cell_run.backend.synchronize()
+        cell_run.backend.arrays.eval(arrived)
+        cell_run.backend.clock.synchronize()
         if not transfer.arrived(arrived):
             raise ArithmeticError(f"{what} is wrong: what arrives is not what was sent")
         work = {"flops": None, "flops_source": "none", "bytes": size, "result_error": 0.0}

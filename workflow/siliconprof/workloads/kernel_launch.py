@@ -75,16 +75,17 @@ class Plugin(KernelWorkload):
         ] = 200
 
     def measure(self, cell_run: CellRun) -> None:
-        backend, seed = cell_run.backend, cell_run.cell.seed
+        arrays, kernels = cell_run.backend.arrays, cell_run.backend.kernels
+        seed = cell_run.cell.seed
         seconds, failed = self.cold(cell_run)
-        values, same = (backend.normal((CHECKED_VALUES,), seed) for _ in range(2))
-        error = backend.relative_error(backend.add_one(values), lambda x: x + 1, same)
-        value = backend.normal((1,), seed)
+        values, same = (arrays.normal((CHECKED_VALUES,), seed) for _ in range(2))
+        error = arrays.relative_error(kernels.add_one(values), lambda x: x + 1, same)
+        value = arrays.normal((1,), seed)
         note = "a + 1 on one element"
-        point = self.point(cell_run, DISPATCH, note, lambda: backend.add_one(value))
+        point = self.point(cell_run, DISPATCH, note, lambda: kernels.add_one(value))
         point["result_error"] = checked(error, cell_run.cell.precision, "a + 1")
         cell_run.add_point(self.with_cold(point, seconds, failed))
-        kernel, note = backend.empty_kernel()
+        kernel, note = kernels.empty()
         if kernel is None:
             cell_run.flag("no_empty_kernel", note)
             return
@@ -93,7 +94,7 @@ class Plugin(KernelWorkload):
         except Exception as error:  # made by private or young interfaces: keep the dispatch
             cell_run.flag("no_empty_kernel", f"its launch failed: {error}")
             return
-        cell_run.add_point(self.with_cold(point, seconds, failed, backend.compiles_at_launch))
+        cell_run.add_point(self.with_cold(point, seconds, failed, kernels.compiles_at_launch))
 
     def cold(self, cell_run: CellRun) -> tuple[dict[str, list[float]], list[str]]:
         """(seconds by name, one entry per fresh process; a reason for each that failed)."""
@@ -154,7 +155,7 @@ class Plugin(KernelWorkload):
             "launch_and_wait_s" if name == "step_s" else name: values
             for name, values in measured.pop("times").items()
         }
-        depth = backend.queue_depth
+        depth = backend.kernels.queue_depth
         below_depth = burst if depth is None else min(burst, depth)
         stepping = cell_run.stepping(f"{what} burst")
 
@@ -166,11 +167,11 @@ class Plugin(KernelWorkload):
                 for _ in range(below_depth):
                     launch()
                 series["enqueue_s"].append((time.perf_counter() - start) / below_depth)
-                backend.synchronize()
+                backend.clock.synchronize()
                 start = time.perf_counter()
                 for _ in range(burst):
                     launch()
-                backend.synchronize()
+                backend.clock.synchronize()
                 series["amortised_s"].append((time.perf_counter() - start) / burst)
             return series
 

@@ -188,18 +188,18 @@ class Plugin(ProductWorkload):
 
     def point(self, cell_run: CellRun, shape: Sequence[int]) -> dict[str, Any]:
         """One shape: checked against float64 on random data, then timed."""
-        backend, cell = cell_run.backend, cell_run.cell
+        arrays, cell = cell_run.backend.arrays, cell_run.cell
         batch, m, k, n = shape
         what = f"the product {batch}x{m}x{k}x{n}"
-        a = backend.normal((batch, m, k), cell.seed)
-        b = backend.normal((batch, k, n), cell.seed + 1)
-        product = backend.matmul(a, b)
-        errors = [product_error(backend, product, a, b, first) for first in (True, False)]
+        a = arrays.normal((batch, m, k), cell.seed)
+        b = arrays.normal((batch, k, n), cell.seed + 1)
+        product = arrays.matmul(a, b)
+        errors = [product_error(arrays, product, a, b, first) for first in (True, False)]
         return self.timed_point(
             cell_run,
             what,
             {"batch": batch, "m": m, "k": k, "n": n},
-            lambda: backend.matmul(a, b),
+            lambda: arrays.matmul(a, b),
             {
                 "flops": flops(shape),
                 "flops_source": "2 batch m k n, one multiplication and one addition per term",

@@ -67,30 +67,30 @@ class Plugin(ProductWorkload):
         self, cell_run: CellRun, shape: tuple[int, int, int], cache: str
     ) -> dict[str, Any] | None:
         """One shape, checked, then timed; None, and a flag, where cold ones are too many."""
-        backend, cell = cell_run.backend, cell_run.cell
+        arrays, cell = cell_run.backend.arrays, cell_run.cell
         batch, m, k = shape
         what = f"the {cache} matrix-vector product {batch}x{m}x{k}"
         width = WIDTH_BYTES[cell.precision]
-        rotation = rotation_of(backend, width * batch * m * k) if cache == "cold" else None
+        rotation = rotation_of(cell_run.backend, width * batch * m * k) if cache == "cold" else None
         if rotation and rotation["buffers"] > MOST_COPIES:
             cell_run.flag("not_measured", f"{what} would go round {rotation['buffers']} matrices")
             return None
         one = batch == 1
-        a = backend.normal((m, k) if one else (batch, m, k), cell.seed)
-        x = backend.normal((k,) if one else (batch, k, 1), cell.seed + 1)
+        a = arrays.normal((m, k) if one else (batch, m, k), cell.seed)
+        x = arrays.normal((k,) if one else (batch, k, 1), cell.seed + 1)
         rows = slice(None, max(1, CHECKED_VALUES // k))
-        product = backend.matmul(a, x)
-        backend.evaluate(product)
+        product = arrays.matmul(a, x)
+        arrays.eval(product)
         last = (rows,) if one else (slice(-1, None), rows)
         vector = x if one else x[-1:]
-        error = backend.relative_error(product[last], operator.matmul, a[last], vector)
+        error = arrays.relative_error(product[last], operator.matmul, a[last], vector)
         copies = rotation["buffers"] - 1 if rotation else 0
-        matrices = [a, *(backend.copied(a) for _ in range(copies))]
+        matrices = [a, *(arrays.copy(a) for _ in range(copies))]
         point = self.timed_point(
             cell_run,
             what,
             {"batch": batch, "m": m, "k": k, "n": 1, "cache": cache},
-            rotating([partial(backend.matmul, matrix, x) for matrix in matrices]),
+            rotating([partial(arrays.matmul, matrix, x) for matrix in matrices]),
             {
                 "flops": 2.0 * batch * m * k,
                 "flops_source": "2 batch m k, one multiplication and one addition per term",

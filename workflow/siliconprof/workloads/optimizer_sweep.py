@@ -113,8 +113,8 @@ def train(cell_run: CellRun, workload: transformer_lm.Plugin, steps: int) -> dic
     backend, seed = cell_run.backend, cell_run.cell.seed
     stepper = backend.stepper(workload, seed)
     batches = workload.batches(cell_run.data, seed)
-    backend.reset_peak_memory()
-    clock, what = PhaseClock(backend), name(workload)
+    backend.memory.reset_peak()
+    clock, what = PhaseClock(backend.clock), name(workload)
     times: list[float] = []
     curve: dict[str, list[Any]] = {"loss": [], "gradient_norm": [], "learning_rate": []}
     trained = WeightWatch(cell_run, workload, stepper.weights)

@@ -169,10 +169,10 @@ class Plugin(transformer_lm.Sweep):
     ) -> dict[str, Any]:
         """One model: trained for as many steps as both ways of timing take."""
         backend, seed = cell_run.backend, cell_run.cell.seed
-        backend.reset_peak_memory()
+        backend.memory.reset_peak()
         stepper = backend.stepper(model, seed)
         batch = drawn(model, seed)
-        clock = PhaseClock(backend)
+        clock = PhaseClock(backend.clock)
         clock.split = False  # it is never started, and reads nothing
 
         def iteration() -> None:
@@ -189,12 +189,12 @@ class Plugin(transformer_lm.Sweep):
         if measured["stopped_by"] != "overrun":
             least_s = self.parameters["min_run_time_s"]
             autorange = cell_run.undisturbed(
-                lambda: {"blocked_autorange": backend.blocked_autorange(iteration, least_s)}
+                lambda: {"blocked_autorange": backend.clock.blocked_autorange(iteration, least_s)}
             )
-        device_bytes = backend.memory_bytes()
+        device_bytes = backend.memory.allocated_bytes()
         try:
-            peak_bytes, means = backend.step_peak_bytes(iteration, stepper.standing())
-            launches = backend.launches_of(iteration)
+            peak_bytes, means = backend.memory.step_peak_bytes(iteration, stepper.standing())
+            launches = backend.profiler.count_launches(iteration)
         except Exception as error:  # counting needs memory, too; the times stand
             peak_bytes, means, launches = None, f"not counted: {in_one_line(error)}", None
         device = {"device_peak_bytes": peak_bytes, "device_peak_means": means}

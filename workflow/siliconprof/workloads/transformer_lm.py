@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Annotated, Any, Literal
 
-from siliconprof.declarations import Bytes, Parameter, Settings
+from siliconprof.declarations import Parameter, Settings
 from siliconprof.memory import footprint
 from siliconprof.parameters import Count, Limits, NotNegative, Positive, Whole
 from siliconprof.workloads._training import Batch, LayerParameters, StepParameters, TrainingWorkload
@@ -103,6 +103,7 @@ class Plugin(TrainingWorkload):
     trainers = ("plain", "training_run")
     LIBRARIES = {"torch": ("numpy",), "mlx": ("numpy",)}
     MODULES = {"mlx": ("mlx.nn",)}
+    untied = True
     rope_base, norm_eps = 10_000.0, 1e-6  # of the rotary positions' wavelengths; of the norms
     into_residual = ("attention.output.weight", "feed_forward.down.weight")
     POINT = {
@@ -190,12 +191,6 @@ class Plugin(TrainingWorkload):
             "the embedding, which is looked up"
         )
         return float(per_token * self.tokens_per_step()), source
-
-    def memory_bytes(self, precision: str, backend: str, capability: str | None = None) -> Bytes:
-        estimator = self._estimator(precision, backend, capability)
-        *_, second, largest = sorted(math.prod(shape) for shape in self.weight_shapes().values())
-        stages, tensors = self.stages(estimator), self.trained_tensors()
-        return estimator.peak(stages, largest, tensors, largest + second)
 
     def stages(self, estimator: footprint.MemoryEstimator) -> list[footprint.Stage]:
         d, ff, heads = self.n_embd, self.d_ff, self.n_head

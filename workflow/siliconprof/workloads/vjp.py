@@ -55,20 +55,20 @@ class Plugin(ProductWorkload):
 
     def point(self, cell_run: CellRun, shape: list[int], forward: str) -> dict[str, Any]:
         """One shape: its results checked against float64 on random data, then timed."""
-        backend, cell = cell_run.backend, cell_run.cell
+        arrays, cell = cell_run.backend.arrays, cell_run.cell
         batch, m, k, n = shape
         what = f"the vjp {batch}x{m}x{k}x{n} {forward} its forward pass"
-        a = backend.normal((batch, m, k), cell.seed)
-        b = backend.normal((batch, k, n), cell.seed + 1)
-        cotangent = backend.normal((batch, m, n), cell.seed + 2)
-        launch = backend.vjp(a, b, cotangent, forward == "with")
+        a = arrays.normal((batch, m, k), cell.seed)
+        b = arrays.normal((batch, k, n), cell.seed + 1)
+        cotangent = arrays.normal((batch, m, n), cell.seed + 2)
+        launch = arrays.vjp(a, b, cotangent, forward == "with")
         *product, by_a, by_b = launch()
         checks = [
             (by_a, cotangent, b.swapaxes(-1, -2)),
             (by_b, a.swapaxes(-1, -2), cotangent),
             *((value, a, b) for value in product),
         ]
-        errors = [product_error(backend, *check, first=False) for check in checks]
+        errors = [product_error(arrays, *check, first=False) for check in checks]
         return self.timed_point(
             cell_run,
             what,

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # The second call, on the same machine if it is still held: what has no record yet, and what failed.
 #
-#     bash benchmarks/accelerator/on_device_retry.sh                   all of it, by the order of gpu.yaml
-#     bash benchmarks/accelerator/on_device_retry.sh gpt2-xl-hf-16 …   these workloads only
+#     bash benchmarks/accelerator/on_device_missing.sh                   all of it, by the order of gpu.yaml
+#     bash benchmarks/accelerator/on_device_missing.sh gpt2-xl-hf-16 …   these workloads only
 set -uo pipefail
 BUDGET_S=${BUDGET_S:-200} CONTRACT_S=${CONTRACT_S:-60} COMPILED_S=${COMPILED_S:-95}
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
