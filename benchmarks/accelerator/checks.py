@@ -3,8 +3,7 @@
     PYTHONPATH=workflow python benchmarks/accelerator/checks.py [--backend torch-cuda] [--seconds 60]
 
 Run on an otherwise idle GPU. Every part stands alone: one that fails prints its error and the next
-begins. What an H200 has not answered yet comes first. With `--backend torch-cpu` the parts that need
-no GPU run, to test this file.
+begins. With `--backend torch-cpu` the parts that need no GPU run, to test this file.
 """
 
 from __future__ import annotations
@@ -19,19 +18,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import numpy as np
 from siliconprof import plugins
 from siliconprof.backends.base import ERROR_BANDS
 from siliconprof.hosts.sensors import sources
 from siliconprof.session.timing import Plan, repeat, row_s
 
-PARTS: list[Any] = []
 SMALL = False  # sizes for a test of this file
 BEGAN = time.perf_counter()
-
-
-def part(function: Any) -> Any:
-    PARTS.append(function)
-    return function
 
 
 def say(ok: bool | None, name: str, text: str) -> None:
@@ -46,24 +40,13 @@ def opened(name: str, precision: str) -> Any:
     return backend
 
 
-def gpt2(**own: Any) -> Any:
-    plugin = plugins.load("workloads", "gpt2")
-    return plugin({**plugin.defaults(), "dataset_vocab_size": 1024, **own})
-
-
-def batch_of(work: Any) -> dict[str, Any]:
-    import numpy as np
-
-    random = np.random.default_rng(0)
-    tokens = random.integers(0, work.vocab_size, (work.batch_size, work.seq_len)).astype(np.int32)
-    return {"input_ids": tokens, "labels": tokens.copy()}
-
-
-def training(backend: Any, batch_size: int, seq_len: int, **own: Any) -> tuple[Any, Any]:
+def training(backend: Any, batch_size: int, seq_len: int) -> tuple[Any, Any]:
     """(stepper, batch) of GPT-2 small."""
-    size, seq_len = ("nano", 32) if SMALL else ("small", seq_len)
-    work = gpt2(size=size, batch_size=batch_size, seq_len=seq_len, **own)
-    return backend.stepper(work, 0), batch_of(work)
+    plugin, shape = plugins.load("workloads", "gpt2"), (batch_size, 32 if SMALL else seq_len)
+    own = {"size": "nano" if SMALL else "small", "batch_size": shape[0], "seq_len": shape[1]}
+    work = plugin({**plugin.defaults(), "dataset_vocab_size": 1024, **own})
+    tokens = np.random.default_rng(0).integers(0, work.vocab_size, shape).astype(np.int32)
+    return backend.stepper(work, 0), {"input_ids": tokens, "labels": tokens.copy()}
 
 
 class Edges:
@@ -83,7 +66,6 @@ class Edges:
         return self.marks[edges][0] if edges < len(self.marks) else "other_s"
 
 
-@part
 def queue(name: str, torch: Any) -> None:
     """How deep the queue is: `queue_depth` says 1000."""
     if name != "torch-cuda":
@@ -105,7 +87,6 @@ def queue(name: str, torch: Any) -> None:
     say(first is None or first >= 1000, "queue depth", text)
 
 
-@part
 def operators(name: str, torch: Any) -> None:
     """The operators' times against the profiler's kernels, and what a watched step costs."""
     backend = opened(name, "amp-bf16")
@@ -194,7 +175,6 @@ def in_turn(
     return statistics.median(times[ours]), statistics.median(times[theirs]), text
 
 
-@part
 def independent(name: str, torch: Any) -> None:
     """Our times against torch.utils.benchmark, and our step against a bare loop, in turn."""
     from torch.utils.benchmark import Timer
@@ -255,7 +235,6 @@ def independent(name: str, torch: Any) -> None:
     say(abs(mine / theirs - 1) < 0.02, "step of GPT-2", f"{text} ({each})")
 
 
-@part
 def scaler(name: str, torch: Any) -> None:
     """amp-fp16: skipped updates at the start, and where the host waits."""
     if name != "torch-cuda":
@@ -271,7 +250,6 @@ def scaler(name: str, torch: Any) -> None:
     say(updates == 8, "amp-fp16", text)
 
 
-@part
 def sensors(name: str, torch: Any) -> None:
     """NVML: what it answers, what a query costs, how often the counters move."""
     backend = opened(name, "fp32")
@@ -331,7 +309,6 @@ def sensors(name: str, torch: Any) -> None:
         say(source.reason is None, source.name, source.reason or source.means[:60])
 
 
-@part
 def versions(name: str, torch: Any) -> None:
     backend = opened(name, "fp32")
     say(None, "device", str(backend.describe()))
@@ -343,7 +320,6 @@ def versions(name: str, torch: Any) -> None:
         say(own == total, "memory", f"total {total}, properties {own}, free {free}")
 
 
-@part
 def precision(name: str, torch: Any) -> None:
     """The error of a product in every precision, and how far it is from its band's ends."""
     wanted = {"fp32": "fp32", "tf32": "tf32-or-fp16", "fp16": "tf32-or-fp16", "bf16": "bf16"}
@@ -374,7 +350,6 @@ def precision(name: str, torch: Any) -> None:
         say(error < 1e-5, "convolution in fp32", f"error {error:.1e}: cuDNN's tf32 is off")
 
 
-@part
 def clocks(name: str, torch: Any) -> None:
     """Marks against the host's clock, and the cost of a mark."""
     backend = opened(name, "fp32")
@@ -400,7 +375,6 @@ def clocks(name: str, torch: Any) -> None:
     say(cost < 2e-5, "cost of a mark", f"{cost * 1e6:.2f} us")
 
 
-@part
 def sleeping(name: str, torch: Any) -> None:
     """Whether a sleep of `torch.cuda._sleep`, which hides launches, lasts as long as is asked for."""
     if name != "torch-cuda":
@@ -419,7 +393,6 @@ def sleeping(name: str, torch: Any) -> None:
     say(max(rates) <= CYCLES_PER_S, "cycles of a sleep", text)
 
 
-@part
 def transfers(name: str, torch: Any) -> None:
     """Whether a batch's copy waits for all that came before: then no step runs freely."""
     if name != "torch-cuda":
@@ -437,6 +410,13 @@ def transfers(name: str, torch: Any) -> None:
         how = "pinned, non_blocking, as the steps do" if pinned else "pageable"
         text = f"returns after {waited * 1e3:.2f} of {all_s * 1e3:.2f} ms of earlier work"
         say(waited < 0.2 * all_s or not pinned, f"copy of a batch, {how}", text)
+
+
+# In their order: what an H200 has not answered yet comes first.
+PARTS = (
+    *(queue, operators, independent, scaler, sensors, versions),
+    *(precision, clocks, sleeping, transfers),
+)
 
 
 def main() -> int:
