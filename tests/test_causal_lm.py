@@ -131,7 +131,7 @@ def test_the_peak_of_a_step_is_predicted(kind: str, backend: str, tmp_path: Path
     step()
     opened_backend.memory.reset_peak()
     step()
-    peak, _ = opened_backend.memory.step_peak_bytes(step, stepper.standing())
+    peak, _ = opened_backend.memory.step_peak_bytes(step, stepper.persistent_arrays())
     predicted = footprint.total(workload.memory_bytes("fp32", backend))
     assert predicted == pytest.approx(peak - before, rel=0.1)
 

@@ -74,7 +74,7 @@ class Stepper:
         """The trained weights of the moment by name; empty where nothing tells them."""
         return {}
 
-    def standing(self) -> list[Any]:
+    def persistent_arrays(self) -> list[Any]:
         """Arrays that exist between two steps: weights, buffers, the optimizer's state."""
         return []
 

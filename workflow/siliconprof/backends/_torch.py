@@ -65,7 +65,7 @@ class CpuMemory(Memory):
     )
 
     def step_peak_bytes(
-        self, step: Callable[[], Any] | None, standing: Sequence[Any]
+        self, step: Callable[[], Any] | None, persistent: Sequence[Any]
     ) -> tuple[int | None, str]:
         """The step runs here, once more, under torch's profiler.
 
@@ -76,7 +76,9 @@ class CpuMemory(Memory):
 
         if step is None:
             return None, "torch counts no memory on a CPU, and this step cannot be repeated alone"
-        storages = {x.untyped_storage().data_ptr(): x.untyped_storage().nbytes() for x in standing}
+        storages = {
+            x.untyped_storage().data_ptr(): x.untyped_storage().nbytes() for x in persistent
+        }
         with profile(profile_memory=True) as profiler:
             step()
         events = profiler.kineto_results.events()

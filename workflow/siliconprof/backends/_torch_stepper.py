@@ -157,7 +157,7 @@ class TorchStepper(Stepper):
     def weights(self) -> Mapping[str, Any]:
         return self.trained
 
-    def standing(self) -> list[Any]:
+    def persistent_arrays(self) -> list[Any]:
         return persistent_tensors(self.model, self.optimizer)
 
     def dtypes(self, batch: Any) -> dict[str, Any]:

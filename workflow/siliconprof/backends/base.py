@@ -100,7 +100,7 @@ class Memory:
         return None
 
     def step_peak_bytes(
-        self, step: Callable[[], Any] | None, standing: Sequence[Any]
+        self, step: Callable[[], Any] | None, persistent: Sequence[Any]
     ) -> tuple[int | None, str]:
         """(peak bytes of arrays in a training step or None, what counts them or why nothing does).
 
@@ -108,7 +108,7 @@ class Memory:
 
         Args:
             step: one more training step; None = it cannot be repeated by itself.
-            standing: arrays that exist between steps: weights and the optimizer's state.
+            persistent: arrays that exist between steps: weights and the optimizer's state.
         """
         return self.peak_bytes(), self.peak_means
 

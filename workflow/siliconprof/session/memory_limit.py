@@ -112,14 +112,16 @@ def rehearse(cell_run: CellRun, train: Callable[[CellRun], None]) -> None:
     gc.collect()
 
 
-def peak_of_step(cell_run: CellRun, step: Callable[[], Any] | None, standing: Sequence[Any]) -> Any:
+def peak_of_step(
+    cell_run: CellRun, step: Callable[[], Any] | None, persistent: Sequence[Any]
+) -> Any:
     """The most memory that a training step held, in bytes, for its point; noted under a limit too.
 
     A cgroup's own peak is read first and its limit lifted, since counting may need memory itself.
 
     Args:
         step: one more, untimed training step; None if it cannot be repeated alone.
-        standing: the training's arrays that exist between steps.
+        persistent: the training's arrays that exist between steps.
     """
     scenario = cell_run.scenario
     limit = scenario.get("limit") or {}
@@ -128,7 +130,7 @@ def peak_of_step(cell_run: CellRun, step: Callable[[], Any] | None, standing: Se
         if group.peak_bytes is not None:
             _note(scenario, group.peak_bytes, group.peak_means)
         group.lift()
-    peak_bytes, means = cell_run.backend.memory.step_peak_bytes(step, standing)
+    peak_bytes, means = cell_run.backend.memory.step_peak_bytes(step, persistent)
     if limit and scenario["confirmed_peak_bytes"] is None and peak_bytes is not None:
         _note(scenario, peak_bytes, means)
     return {"device_peak_bytes": peak_bytes, "device_peak_means": means}

@@ -361,7 +361,9 @@ class StepSchedule:
             return stepper.step(next(batches), self.clock)
 
         point |= operators.watch_step(self.cell_run, again, self.clock)
-        point["memory"] |= memory_limit.peak_of_step(self.cell_run, again, stepper.standing())
+        point["memory"] |= memory_limit.peak_of_step(
+            self.cell_run, again, stepper.persistent_arrays()
+        )
 
 
 def read(loss: Any) -> float:

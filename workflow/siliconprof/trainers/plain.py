@@ -46,7 +46,7 @@ class Plugin(Trainer):
         point = schedule.point(**extra)
         whole = cell_run.offloads or compiled  # nothing sees inside such a step
         again = None if whole else lambda: stepper.step(batch, schedule.clock)
-        point["memory"] |= memory_limit.peak_of_step(cell_run, again, stepper.standing())
+        point["memory"] |= memory_limit.peak_of_step(cell_run, again, stepper.persistent_arrays())
         cell_run.add_point(point)
 
 

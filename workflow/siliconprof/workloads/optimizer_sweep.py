@@ -147,7 +147,7 @@ def train(cell_run: CellRun, workload: transformer_lm.Plugin, steps: int) -> dic
         "flops": flops,
         "flops_source": source,
         "bytes": None,
-        "memory": memory | memory_limit.peak_of_step(cell_run, again, stepper.standing()),
+        "memory": memory | memory_limit.peak_of_step(cell_run, again, stepper.persistent_arrays()),
         "curve": curve,
         **trained.facts(),
         "outcome": training_course.outcome(curve["loss"]),

@@ -193,7 +193,9 @@ class Plugin(transformer_lm.Sweep):
             )
         device_bytes = backend.memory.allocated_bytes()
         try:
-            peak_bytes, means = backend.memory.step_peak_bytes(iteration, stepper.standing())
+            peak_bytes, means = backend.memory.step_peak_bytes(
+                iteration, stepper.persistent_arrays()
+            )
             launches = backend.profiler.count_launches(iteration)
         except Exception as error:  # counting needs memory, too; the times stand
             peak_bytes, means, launches = None, f"not counted: {in_one_line(error)}", None
