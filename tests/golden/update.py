@@ -1,6 +1,7 @@
 """Golden results: records of three small runs, and the tables that today's code makes of them.
 
     python tests/golden/update.py                    make the tables anew, and say what changes
+    python tests/golden/update.py page NAME DIR      make the page of a run: DIR/results/report.html
     python tests/golden/update.py freeze NAME DIR    take the records of a finished run from DIR/results
 
 `records/NAME.tar.xz` has a run's matrix, hosts and records, of which each series of raw times is
@@ -147,7 +148,10 @@ def differences(expected: Path, found: Path) -> list[str]:
 
 
 def main() -> None:
-    """Make the tables anew, or take in a run's records."""
+    """Make the tables anew, or a page, or take in a run's records."""
+    if sys.argv[1:2] == ["page"]:
+        make_tables(sys.argv[2], Path(sys.argv[3]))
+        return
     if sys.argv[1:2] == ["freeze"]:
         freeze(sys.argv[2], Path(sys.argv[3]))
         return
