@@ -114,7 +114,9 @@ def measure(shape: str) -> int:
         clock.stop()
         loss()
     clock.split = False
-    peak_bytes, means = backend.memory.step_peak_bytes(training.step, training.stepper.persistent_arrays())
+    peak_bytes, means = backend.memory.step_peak_bytes(
+        training.step, training.stepper.persistent_arrays()
+    )
     if peak_bytes is None:
         raise SystemExit(f"{name}: {means}")
     return int(peak_bytes)

@@ -35,6 +35,8 @@ PLAIN_PRIMITIVES = (
     *("Maximum", "Minimum", "Multiply", "Negative", "NotEqual", "Power", "Select", "Sigmoid"),
     *("Sign", "Sin", "Sinh", "Square", "Subtract", "Tanh"),
 )
+# Whose results are laid out in memory as their operands are, where those agree.
+ELEMENTWISE = {*PLAIN_PRIMITIVES, "AsType", "Sqrt"} - {"Matmul"}
 REDUCTIONS = ("all", "any", "sum", "prod", "min", "max")  # by mlx/primitives.h, Reduce::ReduceType
 SUM, REPLACES = 2, 4  # Scatter::ReduceType, of the sum and of none
 
