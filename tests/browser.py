@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pytest
 from selenium import webdriver
 from selenium.webdriver.chrome.options import Options
 from selenium.webdriver.chrome.service import Service
@@ -19,6 +20,10 @@ FLAGS = (
     "headless=new no-sandbox disable-gpu no-first-run hide-scrollbars"
     " disable-background-networking force-prefers-reduced-motion"
 )
+IN_CHROMIUM = [
+    pytest.mark.campaign,
+    pytest.mark.skipif(None in (CHROMIUM, CHROMEDRIVER), reason="no chromium with chromedriver"),
+]
 DESK, PHONE = (1280, 900), (390, 800)
 WAIT_S = 600
 

@@ -30,6 +30,7 @@ pytest_plugins = (
     "scheduling",
     "faulty_cells",
     "fake_sensors",
+    "shared_fixtures",
 )  # hooks, and fixtures of several files
 ROOT = Path(__file__).resolve().parents[1]
 PARTS = ("envs", "Snakefile", "workflow", "config", "profiles", "report", "pyproject.toml")

@@ -8,22 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ROOT
 from siliconprof.errors import UserError
 from siliconprof.hosts import detect, host_file, machine, registry
-
-REGISTRY = ROOT / "config" / "devices.yaml"
-
-
-@pytest.fixture(scope="module")
-def devices() -> registry.Registry:
-    return registry.load(REGISTRY)
-
-
-@pytest.fixture(scope="module")
-def found() -> dict[str, Any]:
-    """What is detected on this machine; asked once."""
-    return detect.detect()
 
 
 @pytest.fixture

@@ -14,29 +14,17 @@ from typing import Any
 
 import psutil
 import pytest
-from conftest import ROOT, Checkout
+from conftest import Checkout
 from siliconprof.cells import matrix
 from siliconprof.hosts import detect, doctor, host_file, machine, models, registry
 from siliconprof.render import summary
 from siliconprof.store import model
 
 GIB = 2**30
-REGISTRY = ROOT / "config" / "devices.yaml"
 LINUX = pytest.mark.skipif(platform.system() != "Linux", reason="reads /proc, which Linux has")
 
 
 # -- this machine, as it is --------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def devices() -> registry.Registry:
-    return registry.load(REGISTRY)
-
-
-@pytest.fixture(scope="module")
-def found() -> dict[str, Any]:
-    """What is detected on this machine; asked once."""
-    return detect.detect()
 
 
 @pytest.fixture(scope="module")

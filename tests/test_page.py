@@ -8,11 +8,10 @@ import re
 import shutil
 import subprocess
 import tarfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from browser import CHROMEDRIVER, CHROMIUM, DESK, PHONE, Browser, rows
+from browser import DESK, IN_CHROMIUM, PHONE, Browser, rows
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.keys import Keys
 
@@ -22,18 +21,7 @@ MAX_BYTES = 3_000_000
 FIRST_PAINT_MS = 500
 MOST_ANSWER, MOST_STUDY, MOST_SHEETS, MOST_TAB_STOPS = 8, 20, 30, 300  # screens of a desk, paper
 
-pytestmark = [
-    pytest.mark.campaign,
-    pytest.mark.skipif(None in (CHROMIUM, CHROMEDRIVER), reason="no chromium with chromedriver"),
-]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """One browser for all tests."""
-    made = Browser()
-    yield made
-    made.driver.quit()
+pytestmark = IN_CHROMIUM
 
 
 @pytest.fixture(scope="module")

@@ -4,29 +4,17 @@ from __future__ import annotations
 
 import csv
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import CHROMEDRIVER, CHROMIUM, DESK, PHONE, WAIT_S, Browser, rows
+from browser import DESK, IN_CHROMIUM, PHONE, WAIT_S, Browser, rows
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.wait import WebDriverWait
 from siliconprof import formatting
 from synthetic_results import CPU, H200, load, make, make_page, matmul, training
 
-pytestmark = [
-    pytest.mark.campaign,
-    pytest.mark.skipif(None in (CHROMIUM, CHROMEDRIVER), reason="no chromium with chromedriver"),
-]
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """One browser for all tests."""
-    made = Browser()
-    yield made
-    made.driver.quit()
+pytestmark = IN_CHROMIUM
 
 
 @pytest.fixture(scope="module")

@@ -7,19 +7,11 @@ from pathlib import Path
 
 import pytest
 import yaml
-from conftest import ROOT
+from shared_fixtures import REGISTRY
 from siliconprof.errors import UserError
 from siliconprof.hosts import registry
 
 GIB = 2**30
-
-
-REGISTRY = ROOT / "config" / "devices.yaml"
-
-
-@pytest.fixture(scope="module")
-def devices() -> registry.Registry:
-    return registry.load(REGISTRY)
 
 
 def test_every_entry_is_recognised_by_its_own_match(devices: registry.Registry) -> None:

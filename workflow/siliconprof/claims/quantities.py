@@ -7,6 +7,7 @@ else the one within its process.
 
 from __future__ import annotations
 
+import ast
 import math
 import re
 import statistics as plain
@@ -34,7 +35,7 @@ from siliconprof.claims.evidence import (
 from siliconprof.claims.figures import Figure, ratio
 from siliconprof.errors import nearest
 from siliconprof.memory.memory_model import BYTES_PER_PARAMETER
-from siliconprof.parameters import one_of
+from siliconprof.parameters import Checked, one_of
 from siliconprof.stats import line_fit, statistics, training_course
 from siliconprof.store import columns
 from siliconprof.store.model import Part, Text, matches
@@ -351,9 +352,17 @@ UNITS = (
     *("", "times", "1/s", "tokens/s", "FLOP/s", "FLOP", "nat", "steps", "byte", "million"),
     *("faults", "J", "s"),
 )
-_OPERAND = r"[ (]*\w[\w.]*[ )]*"
+_OPERAND = r"[ (]*(\d[\d.e]*|[A-Za-z_]\w*)[ )]*"
 FORMULA = rf"{_OPERAND}([*/+-]{_OPERAND})*"
 MADE_WORDS = ("heat", "support")  # by `Evidence`, as all numbers in `ABSENT` that no table has
+
+
+def _parsed(formula: str) -> str:
+    try:
+        ast.parse(formula, mode="eval")
+    except SyntaxError:
+        raise ValueError(f"is {formula!r}; expected a formula with its brackets closed") from None
+    return formula
 
 
 def _known(is_word: bool, *tables: str) -> set[str]:
@@ -371,7 +380,7 @@ class Quantity(Part):
     rows: Annotated[str, one_of((POINTS, CELLS, SHAPES, BACKENDS))] = POINTS
     fastest: bool = False  # whether only the backend with the largest figure counts
     # One of these says how it is read: a formula, a column of words, one of `READERS`.
-    value: Annotated[str, matches(FORMULA, "a formula of columns")] = ""
+    value: Annotated[str, matches(FORMULA, "a formula of columns"), Checked("After", _parsed)] = ""
     word: str = ""
     reader: Annotated[str, one_of(sorted(READERS))] = ""
     basis: str = ""  # of a value that is exact; without it one has the error of its step's time
