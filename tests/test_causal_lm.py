@@ -381,7 +381,7 @@ def test_a_report_of_a_model_answers_for_it_alone(tmp_path: Path) -> None:
     before, _, after = said.partition(" cells to measure on desk: ")
     assert "mine-1x128: 0.1" in before and " M parameters, " in before and " MiB of " in before
     assert "min" in after.partition("\n")[0]
-    told = r"mine-1x128: [\d,.]+ tokens/s, [\d,.]+ h per 100 million tokens, .*it fits: "
+    told = r"mine-1x128: [\d. ]+ tokens/s, [\d. ]+ h per 100 million tokens, .*it fits: "
     for name in ("summary.txt", "report.html"):
         text = (project.path / "results" / name).read_text(encoding="utf-8")
         told = told if name == "summary.txt" else told.partition(": ")[2]

@@ -151,7 +151,7 @@ def test_the_terminal_tells_each_cell_s_numbers_and_the_page_s_answer(run):
         for r in records.values()
     }
     time = r"[\d.]+ (m|µ)?s (± +\d+ %|range of \d) "
-    trained, product = rf"{time} +[\d.]+ samples/s", rf"{time} +[\d.]+ [GMk]FLOP/s"
+    trained, product = rf"{time} +[\d.\s]+ samples/s", rf"{time} +[\d.]+ [GMk]FLOP/s"
     compared = r".*  (\d+\.\d x (faster|slower) than|as fast as) torch-cpu$"
     for key, text in (
         (("mlx", "nano-2", "fp32"), trained),
