@@ -97,7 +97,7 @@ class Training(inventory.Training):
             )
         super().__init__(workload, workload.parameters, backend, "fp32", threads)
         self.cell = SimpleNamespace(timing={})  # as a session's
-        self.model = ("gpt2", "plain", own.get("lora_rank", 0))
+        self.model = ("gpt2", "plain", own.get("lora_rank", 0), "fp32")
         self.walls: list[float] = []  # of whole steps since the parts were last asked for
         self.used: list[dict[str, float | None]] = []
 

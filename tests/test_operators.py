@@ -164,6 +164,18 @@ def test_a_step_that_mlx_runs_one_by_one_trains_as_any_other() -> None:
         assert np.allclose(own, usual, rtol=1e-6, atol=1e-7)
 
 
+def test_mlx_operators_whose_loops_depend_on_the_layout_are_kinds_of_their_own() -> None:
+    """A weight's gradient is transposed, its moment is not; heads are put side by side by a copy."""
+    found, _ = looked_at("gpt2", "mlx")
+    shapes: dict[str, set[int]] = {}  # kind -> dimensions of what it is given
+    for row in found["rows"]:
+        shapes.setdefault(f"{row['kind']} {row['phase']}", set()).add(row["inputs"].count(","))
+    assert shapes["Add, unlike strides optimizer_s"] == {2}  # of two matrices
+    assert shapes["Reshape, copied forward_s"] == {3}
+    assert {"Add optimizer_s", "Reshape forward_s"} < shapes.keys()
+    assert not any("unlike strides forward_s" in name for name in shapes)
+
+
 def test_copies_of_operators_that_are_timed_are_in_no_peak() -> None:
     """On MPS a training's peak is that of its own steps; resetting it forgets those too."""
     key = "allocated_bytes.all.peak"

@@ -89,10 +89,17 @@ def of_nano(batch_size: int, seq_len: int) -> list[str]:
     return ["--model", "gpt2-nano", "--batch", str(batch_size), "--seq-len", str(seq_len)]
 
 
+def filled(batch_size: int, seq_len: int) -> dict[str, Any]:
+    """An operator that is given one number, whatever the size of its result."""
+    fill = {"kind": "aten::full", "role": "outside the model", "phase": "forward_s"}
+    size = {"inputs": "float32[]", "bytes": 2**16 * batch_size * seq_len, "flops": None}
+    return fill | size | {"count": 1}
+
+
 def test_a_step_is_what_the_operators_of_other_trainings_say(tmp_path: Path) -> None:
     """Other shapes by lines of their kinds; what other processes disturbed says nothing."""
     disturbed = flagged(measured(4, 32, slower=9.0), contended="others were busy")
-    own = [disturbed, *(measured(*shape) for shape in SHAPES)]
+    own = [disturbed, *(measured(*shape, more=[filled(*shape)]) for shape in SHAPES)]
     results = make(tmp_path, own)
     lines = predicted(results)
     for batch_size, seq_len in SHAPES:

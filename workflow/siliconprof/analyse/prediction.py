@@ -33,7 +33,7 @@ from siliconprof.store import table_files
 from siliconprof.store.table_files import Tables
 
 PLACE = ["source", "host", "device", "backend", "threads"]
-MODEL = ["module", "trainer", "lora_rank"]  # of which the framework does alike
+MODEL = ["module", "trainer", "lora_rank", "precision"]  # of which the framework does alike
 KIND = ["name", "dtype"]  # what a line is of
 OPERATOR_SIZES = ["bytes", "flops"]
 TIMED_ELSEWHERE, BY_LINE, UNSEEN = "timed elsewhere", "by its kind's line", "of an unseen kind"
@@ -41,6 +41,8 @@ UNSEEN_AT_MOST = 0.05  # of the predicted time
 # Of the calls of all kinds take at most so long what one of an unseen kind may take.
 SLOWEST = 0.95
 FEWEST_SIZES = 2  # of a kind, that make a line
+# A call costs, however small it is, at most what this share of all kinds on all sizes takes.
+SHORTEST = 0.25
 REACH = 8.0  # as many times larger or smaller than any size that was timed, a line says nothing
 NEAR_FACTOR = 4.0  # a size so many times another weighs exp(-1/2) in its estimate
 # Fits of a line; in the first, errors count relative to the times themselves, and where these scatter
@@ -106,15 +108,17 @@ class Line:
     Args:
         features: (calls, features), at least 0.
         seconds: of each call.
+        fixed_s: the most that a call costs however small it is.
     """
 
-    def __init__(self, features: Any, seconds: Any) -> None:
+    def __init__(self, features: Any, seconds: Any, fixed_s: float = math.inf) -> None:
         self.features = np.asarray(features, dtype=float)
         self.seconds = np.asarray(seconds, dtype=float)
+        self.fixed_s = fixed_s
 
     def through(self, calls: Sequence[int]) -> Line:
         """The line of some of the calls."""
-        return Line(self.features[calls], self.seconds[calls])
+        return Line(self.features[calls], self.seconds[calls], self.fixed_s)
 
     def at(self, features: Sequence[float]) -> tuple[float, float]:
         """(seconds, how many times larger or smaller the nearest call is)."""
@@ -129,7 +133,8 @@ class Line:
         """(1 + features): what a call costs however small it is, and with every feature; none below 0.
 
         The first is at most what the shortest call takes: a few large calls that take alike, whatever
-        their bytes, would else say that small ones take as long.
+        their bytes, would else say that small ones take as long. Nor is it beyond `fixed_s`, since where
+        times scatter a few large calls say too much of it.
 
         Args:
             weight: of each call.
@@ -139,7 +144,7 @@ class Line:
         scale = np.maximum(self.features.max(axis=0), 1.0)
         scaled, fitted = self.features / scale, self.seconds
         calls = np.hstack([np.ones((len(fitted), 1)), scaled])
-        least_s = max(float(self.seconds.min()), 0.0)
+        least_s = max(min(float(self.seconds.min()), self.fixed_s), 0.0)
         for _ in range(LINE_FITS):
             relative = weight / np.maximum(fitted, SHORT_S)
             found, _ = nnls(calls * relative[:, None], self.seconds * relative)
@@ -177,13 +182,12 @@ class TimedTrainings:
 
     def _taken(self, rows: pd.DataFrame) -> pd.DataFrame:
         """Operators with `seconds` of all their calls, and `how` that is known."""
-        # What a call takes: the median of each kind on each operands.
-        of_size = self.operators.groupby([*KIND, "inputs"], sort=False)
-        sizes = of_size.agg({"bytes": "first", "flops": "first", "call_s": "median"})
-        every_kind, timed_s = (
-            Line(sizes[OPERATOR_SIZES], sizes["call_s"]),
-            sizes["call_s"].to_dict(),
-        )
+        # What a call takes: the median of each kind on each operands with a result of each size.
+        of_size = self.operators.groupby([*KIND, "inputs", *OPERATOR_SIZES], sort=False)
+        sizes = of_size["call_s"].median().reset_index(OPERATOR_SIZES)
+        shortest_s = float(sizes["call_s"].quantile(SHORTEST))
+        every_kind = Line(sizes[OPERATOR_SIZES], sizes["call_s"], shortest_s)
+        timed_s = sizes.set_index(OPERATOR_SIZES, append=True)["call_s"].to_dict()
         of_kind: dict[Any, Any] = sizes.groupby(KIND).indices
 
         @cache
@@ -197,8 +201,8 @@ class TimedTrainings:
         @cache
         def call(name: str, dtype: str, inputs: str, *size: float) -> tuple[float, str]:
             """(seconds of a call, how that is known)."""
-            if (name, dtype, inputs) in timed_s:
-                return timed_s[name, dtype, inputs], TIMED_ELSEWHERE
+            if (name, dtype, inputs, *size) in timed_s:
+                return timed_s[name, dtype, inputs, *size], TIMED_ELSEWHERE
             alike = of_kind.get((name, dtype), ())
             if len(alike) >= FEWEST_SIZES:
                 seconds, reach = every_kind.through(alike).at(size)
@@ -223,9 +227,10 @@ class TimedTrainings:
         """
         name = "dispatch_s" if self._beside else "framework_s"
         known = self.trainings.dropna(subset=[name])
-        module, trainer, lora_rank = model
+        module, trainer, lora_rank, precision = model
         like = known["trainer"] == trainer
         same = like & (known["module"] == module) & (known["lora_rank"] == lora_rank)
+        same &= known["precision"] == precision
         line = Line(known[["calls", "moved_bytes"]], known[name])
         call_s, *more_s = line.coefficients(
             np.select([same, like], [1.0, LIKE_WEIGHT], OTHER_WEIGHT)
@@ -310,7 +315,16 @@ def timed(points: pd.DataFrame, lines: pd.DataFrame) -> TimedTrainings:
     is_framework = lines["group"] == FRAMEWORK
     own = described(lines[~is_framework])
     own["call_s"], own["moved"] = own["seconds"] / own["count"], own["count"] * own["bytes"]
-    names = [*POINT, "threads", *MODEL, "flags", STEP_MEDIAN, "dispatch_median_s"]
+    names = [
+        *POINT,
+        "threads",
+        "module",
+        "trainer",
+        "lora_rank",
+        "flags",
+        STEP_MEDIAN,
+        "dispatch_median_s",
+    ]
     found = points.reindex(columns=names).loc[lines["training"].unique()]
     found = found.fillna({"module": "", "trainer": "", "lora_rank": 0.0})
     of_step = own.groupby("training")[["seconds", "count", "moved"]].sum()

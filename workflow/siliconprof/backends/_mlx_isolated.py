@@ -13,9 +13,9 @@ from statistics import median
 from time import perf_counter
 from typing import Any
 
-from siliconprof.backends import _mlx_operators
 from siliconprof.backends._isolated import SMALL_BYTES, VALUE, Call, ColdMemory, Reuse
-from siliconprof.backends._mlx_operators import ELEMENTWISE, VIEWS, Primitive
+from siliconprof.backends._mlx_calls import Primitive, UnknownPrimitive, call
+from siliconprof.backends._mlx_operators import VIEWS, MemoryOrder, StepGraph
 from siliconprof.backends.base import Unsupported
 
 EVALUATIONS = 200  # whose median is what evaluating costs by itself
@@ -29,13 +29,13 @@ def calls(backend: Any, workload: Any, batch: Any) -> list[Call]:
     )
     stepper = backend.stepper(workload, 0)
     try:
-        graph = _mlx_operators.StepGraph(stepper, stepper.arrays(batch))
-    except _mlx_operators.UnknownPrimitive as error:
+        graph = StepGraph(stepper, stepper.arrays(batch))
+    except UnknownPrimitive as error:
         raise Unsupported(str(error)) from None
     makers = {name: one for one in graph.primitives for name, *_ in one.outputs}
     layouts = {name: layout for one in graph.primitives for name, *layout in one.outputs}
     layouts |= graph.inputs | {name: (x.shape, x.dtype) for name, x in graph.constants.items()}
-    alone = _Alone(mx, makers, layouts, graph.constants)
+    alone = _Alone(mx, makers, layouts, graph.orders, graph.constants)
     reuse, found = Reuse(), []
     for primitive in graph.primitives:
         if primitive.name in VIEWS:
@@ -61,6 +61,7 @@ class _Alone:
     Args:
         makers: array -> the primitive that makes it.
         layouts: array -> shape, dtype.
+        orders: array -> its order in memory where it may not be row by row.
     """
 
     def __init__(
@@ -68,10 +69,11 @@ class _Alone:
         mx: Any,
         makers: Mapping[str, Primitive],
         layouts: Mapping[str, Sequence[Any]],
+        orders: Mapping[str, MemoryOrder],
         constants: Mapping[str, Any],
     ) -> None:
-        self.mx, self.makers, self.layouts, self.constants = mx, makers, layouts, constants
-        self.orders = self._orders()
+        self.mx, self.makers, self.layouts, self.orders = mx, makers, layouts, orders
+        self.constants = constants
         self.evaluating_s = cache(self._evaluating_s)
         self.cold_memory = cache(lambda dtype: ColdMemory(partial(self._flat, dtype), dtype.size))
 
@@ -84,28 +86,10 @@ class _Alone:
             name = self.makers[name].inputs[0]
         return name
 
-    def _orders(self) -> dict[str, tuple[int, ...]]:
-        """Array -> its axes from the outermost in memory to the innermost, where it may not be row by row.
-
-        A weight's gradient is transposed, and what is computed of it element by element; adding that to
-        a moment, which is not, takes sixteen times as long as adding two that are laid out alike.
-        """
-        orders: dict[str, tuple[int, ...]] = {}
-        for name, maker in self.makers.items():  # in the order in which they run
-            by_row = tuple(range(len(self.layouts[name][0])))
-            if maker.name == "Transpose":
-                axes = list(maker.arguments[0])
-                orders[name] = tuple(map(axes.index, orders.get(maker.inputs[0], by_row)))
-            elif maker.name in ELEMENTWISE:
-                whole = (x for x in maker.inputs if math.prod(self.layouts[self.operand(x)][0]) > 1)
-                found = {orders.get(x, by_row) for x in whole}
-                orders[name] = found.pop() if len(found) == 1 else by_row
-        return orders
-
     def _laid_out(self, name: str, flat: Any) -> Any:
         """An operand of values in memory."""
         shape, _ = self.layouts[name]
-        order = self.orders.get(name, tuple(range(len(shape))))
+        order = self.orders.get(name) or tuple(range(len(shape)))
         in_memory = flat.reshape([shape[axis] for axis in order])
         return in_memory.transpose([order.index(axis) for axis in range(len(shape))])
 
@@ -144,7 +128,7 @@ class _Alone:
             made = kept | {name: self._region(name) for name in cold}
             arguments = [self._seen(name, made) for name in primitive.inputs]
             mx.eval(arguments)
-            results = _mlx_operators.call(mx, primitive, arguments)
+            results = call(mx, primitive, arguments)
             start = perf_counter()
             mx.eval(results)
             return perf_counter() - start - self.evaluating_s()
@@ -180,4 +164,4 @@ class _Alone:
             return made[name]
         maker = self.makers[name]
         arrays = [self._seen(one, made) for one in maker.inputs]
-        return _mlx_operators.call(self.mx, maker, arrays)[0]
+        return call(self.mx, maker, arrays)[0]

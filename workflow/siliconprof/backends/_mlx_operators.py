@@ -13,9 +13,10 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any
 
 from siliconprof.backends import _bursts
+from siliconprof.backends._mlx_calls import PLAIN_PRIMITIVES, Primitive, UnknownPrimitive, call
 from siliconprof.backends._step import Operator
 from siliconprof.backends.base import Profiler, Unsupported
 from siliconprof.errors import in_one_line
@@ -28,17 +29,10 @@ FORWARD, BACKWARD, OTHER_PHASE, OPTIMIZER_PHASE = (
 )
 # They compute nothing and copy nothing.
 VIEWS = ("Broadcast", "Transpose", "Squeeze", "ExpandDims", "Unflatten", "AsStrided")
-# Primitives that are called like their function, but for upper case and underscores.
-PLAIN_PRIMITIVES = (
-    *("Abs", "Add", "Cos", "Cosh", "Divide", "Equal", "Erf", "Exp", "Greater", "GreaterEqual"),
-    *("Less", "LessEqual", "Log", "LogAddExp", "LogicalAnd", "LogicalNot", "LogicalOr", "Matmul"),
-    *("Maximum", "Minimum", "Multiply", "Negative", "NotEqual", "Power", "Select", "Sigmoid"),
-    *("Sign", "Sin", "Sinh", "Square", "Subtract", "Tanh"),
-)
 # Whose results are laid out in memory as their operands are, where those agree.
 ELEMENTWISE = {*PLAIN_PRIMITIVES, "AsType", "Sqrt"} - {"Matmul"}
-REDUCTIONS = ("all", "any", "sum", "prod", "min", "max")  # by mlx/primitives.h, Reduce::ReduceType
-SUM, REPLACES = 2, 4  # Scatter::ReduceType, of the sum and of none
+# An array's axes from the outermost in memory to the innermost; None where it is not dense.
+MemoryOrder = tuple[int, ...] | None
 
 
 class MlxProfiler(Profiler):
@@ -69,7 +63,12 @@ class MlxProfiler(Profiler):
         except (ValueError, RuntimeError) as error:
             raise Unsupported(f"MLX does not tell the call's graph: {in_one_line(error)}") from None
         told = [event for event in events if event["type"] == "primitive"]
-        return [_primitive(e, "", {}).operator for e in told if e["name"] not in VIEWS]
+        kinds, _ = _kinds(told, {})
+        return [
+            _primitive(event, "", {}, kind).operator
+            for event, kind in zip(told, kinds, strict=True)
+            if event["name"] not in VIEWS
+        ]
 
     def count_launches(self, step: Callable[[], Any]) -> int | None:
         """The primitives of its graph on that GPU; None where one of them is unknown."""
@@ -137,9 +136,10 @@ class StepGraph:
         }
         told = [event for event in events if event["type"] == "primitive"]
         repeats = {e["outputs"][0][0]: e["inputs"][0] for e in told if e["name"] == "Broadcast"}
+        kinds, self.orders = _kinds(told, repeats)
         self.primitives = [
-            _primitive(event, phase, repeats)
-            for event, phase in zip(told, _phases(told, ends), strict=True)
+            _primitive(event, phase, repeats, kind)
+            for event, phase, kind in zip(told, _phases(told, ends), kinds, strict=True)
         ]
         self.operators = [p.operator for p in self.primitives if p.name not in VIEWS]
 
@@ -237,20 +237,6 @@ def _loss_spelled_out(mx: Any) -> Iterator[None]:
         mx.fast.cross_entropy = fused
 
 
-class Primitive(NamedTuple):
-    """One primitive of a graph; arrays are named."""
-
-    name: str
-    arguments: Sequence[Any]
-    inputs: Sequence[str]
-    outputs: Sequence[tuple[str, tuple[int, ...], Any]]  # name, shape, dtype
-    operator: Operator
-
-
-class UnknownPrimitive(Exception):
-    """A primitive that cannot be called from Python, or was called otherwise; it is named."""
-
-
 def _phases(told: Sequence[Mapping[str, Any]], ends: Mapping[str, Sequence[str]]) -> list[str]:
     """The phase of each primitive: the first at whose end its result is needed."""
     maker = {name: i for i, event in enumerate(told) for name, *_ in event["outputs"]}
@@ -266,7 +252,9 @@ def _phases(told: Sequence[Mapping[str, Any]], ends: Mapping[str, Sequence[str]]
     return [phases.get(index, OPTIMIZER_PHASE) for index in range(len(told))]
 
 
-def _primitive(event: Mapping[str, Any], phase: str, repeats: Mapping[str, Any]) -> Primitive:
+def _primitive(
+    event: Mapping[str, Any], phase: str, repeats: Mapping[str, Any], kind: str
+) -> Primitive:
     """A primitive of a phase; `repeats`: an array -> the one that it repeats, which is read."""
     name, outputs = event["name"], event["outputs"]
     read = [repeats.get(array[0], array) for array in event["inputs"]]
@@ -274,18 +262,55 @@ def _primitive(event: Mapping[str, Any], phase: str, repeats: Mapping[str, Any])
     moved = sum(math.prod(s) * t.size for _, s, t in (*read, *outputs))
     shapes = [shape for _, shape, _ in event["inputs"]]
     flops = _flops(name, shapes, outputs[0][1])
-    kind = _kind(name, event["arguments"])
     operator = Operator(kind, "", phase, " ".join(texts), flops, moved)
     inputs = [name for name, *_ in event["inputs"]]
     return Primitive(name, event["arguments"], inputs, outputs, operator)
 
 
-def _kind(name: str, arguments: Sequence[Any]) -> str:
-    """A primitive's name; a dilated convolution is another kind of operator than others."""
-    # On a CPU MLX computes it in plain loops, the others as products: 2 against 50 GFLOP/s.
-    if name == "Convolution" and any(n != 1 for dilation in arguments[3:5] for n in dilation):
-        return "Convolution, dilated"
-    return name
+def _kinds(
+    told: Sequence[Mapping[str, Any]], repeats: Mapping[str, Any]
+) -> tuple[list[str], dict[str, MemoryOrder]]:
+    """(kind of each primitive, array -> its order in memory where it may not be row by row).
+
+    A primitive's kind is its name, but where MLX's loops on a CPU depend on more than its sizes. A
+    weight's gradient is transposed, and so is what is computed of it element by element; adding that to
+    a moment, which is not, takes sixteen times as long as adding two that are laid out alike. A dilated
+    convolution takes plain loops, others are products: 2 against 50 GFLOP/s.
+    """
+    orders: dict[str, MemoryOrder] = {}
+
+    def order(array: Sequence[Any]) -> MemoryOrder:
+        name, shape, _ = array
+        return orders.get(name, tuple(range(len(shape))))
+
+    def dense(array: Sequence[Any]) -> MemoryOrder:
+        """Its order without axes of one element, which lie anywhere."""
+        found = order(array)
+        return found and tuple(axis for axis in found if array[1][axis] > 1)
+
+    def kind(event: Mapping[str, Any]) -> str:
+        name, arguments, inputs = event["name"], event["arguments"], event["inputs"]
+        result, *_ = event["outputs"][0]
+        if name == "Transpose":
+            axes, seen = list(arguments[0]), order(inputs[0])
+            orders[result] = seen and tuple(map(axes.index, seen))
+        elif name == "AsStrided":
+            orders[result] = None
+        elif name in ELEMENTWISE:
+            whole = [x for x in inputs if math.prod(repeats.get(x[0], x)[1]) > 1]
+            if len(set(map(dense, whole))) > 1:
+                return f"{name}, unlike strides"
+            if whole and order(whole[0]):
+                orders[result] = order(whole[0])
+        elif name == "Reshape":
+            seen = dense(inputs[0])
+            if seen is None or list(seen) != sorted(seen):
+                return "Reshape, copied"
+        elif name == "Convolution" and any(n != 1 for dilation in arguments[3:5] for n in dilation):
+            return "Convolution, dilated"
+        return name
+
+    return [kind(event) for event in told], orders
 
 
 def _flops(name: str, shapes: Sequence[Sequence[int]], result: Sequence[int]) -> int | None:
@@ -295,111 +320,3 @@ def _flops(name: str, shapes: Sequence[Sequence[int]], result: Sequence[int]) ->
     if name == "Convolution":  # the weight: output channels, then all that one result is summed of
         return 2 * math.prod(result) * math.prod(shapes[1][1:])
     return None
-
-
-def call(mx: Any, primitive: Primitive, inputs: Sequence[Any]) -> list[Any]:
-    """The results of a primitive, not evaluated; `UnknownPrimitive` where Python cannot call it."""
-    name, own = primitive.name, primitive.arguments
-    _, shape, dtype = primitive.outputs[0]
-    if name in PLAIN_PRIMITIVES:
-        words = "".join(f"_{c.lower()}" if c.isupper() else c for c in name)[1:]
-        renamed = {"log_add_exp": "logaddexp", "select": "where"}
-        return [getattr(mx, renamed.get(words, words))(*inputs)]
-    x: Any = inputs[0] if inputs else None
-    match name:
-        case "AddMM":
-            made = mx.addmm(inputs[2], inputs[0], inputs[1], *own)
-        case "LayerNorm" | "RMSNorm":
-            made = _norm(mx, name, own)(*inputs)
-        case "LayerNormVJP" | "RMSNormVJP":
-            *primals, cotangent = inputs
-            norm = _norm(mx, name.removesuffix("VJP"), own)
-            return list(mx.vjp(norm, primals, [cotangent])[1])
-        case "Arange":
-            made = mx.arange(*own, dtype=dtype)
-        case "AsStrided":
-            made = mx.as_strided(x, *own)
-        case "AsType":
-            made = x.astype(own[0])
-        case "Broadcast":
-            made = mx.broadcast_to(x, shape)
-        case "Concatenate":
-            made = mx.concatenate(list(inputs), own[0])
-        case "Convolution":
-            strides, low, high, *dilations_groups_flip = own
-            made = mx.conv_general(*inputs, strides, (low, high), *dilations_groups_flip)
-        case "ExpandDims" | "Squeeze" | "Transpose":
-            function = {"ExpandDims": "expand_dims"}.get(name, name.lower())
-            made = getattr(mx, function)(x, own[0])
-        case "Flatten" | "Unflatten":
-            made = getattr(mx, name.lower())(x, *own)
-        case "Full":
-            made = mx.full(shape, x)
-        case "Gather" if list(own[0]) == [0] and own[1][0] == 1:
-            made = mx.expand_dims(mx.take(x, inputs[1], 0), inputs[1].ndim)
-        case "GatherAxis":
-            made = mx.take_along_axis(x, inputs[1], own[0])
-        case "LogSumExp":
-            made = mx.logsumexp(x, -1, keepdims=True)
-        case "Pad":
-            widths = [(0, 0)] * x.ndim
-            for axis, low, high in zip(*own, strict=True):
-                widths[axis] = (low, high)
-            made = mx.pad(x, widths, constant_values=inputs[1])
-        case "RandomBits" if own[1] == 4 and math.prod(shape) % 2 == 0:
-            made = mx.random.split(x, math.prod(shape) // 2).reshape(shape)  # as many bits
-        case "Reduce":
-            kept = len(shape) == x.ndim
-            made = getattr(mx, REDUCTIONS[own[0]])(x, own[1], keepdims=kept)
-        case "Reshape":
-            made = mx.reshape(x, shape)
-        case "Scatter" if own[0] == SUM and list(own[1]) == [0]:
-            made = x.at[inputs[1]].add(inputs[2].squeeze(inputs[1].ndim))
-        case "RoPE":
-            made = _rope(mx, own, inputs)
-        case "ScaledDotProductAttention" if len(primitive.outputs) == 1 and len(inputs) == 3:
-            scale, causal = own[:2]
-            mask = "causal" if causal else None
-            made = mx.fast.scaled_dot_product_attention(*inputs, scale=scale, mask=mask)
-        case "ScatterAxis":
-            made = mx.put_along_axis(x, inputs[1], inputs[2], own[1])
-        case "Slice":
-            made = x[_slices(*own)]
-        case "SliceUpdate" if own[0] == REPLACES:
-            made = mx.array(x)
-            made[_slices(*own[1:])] = inputs[1]
-        case "Softmax":
-            made = mx.softmax(x, -1, precise=own[0])
-        case "Split":
-            return list(mx.split(x, list(own[0]), own[1]))
-        case "Sqrt":
-            made = mx.rsqrt(x) if own[0] else mx.sqrt(x)
-        case _:
-            raise UnknownPrimitive(
-                f"{name}({', '.join(map(str, own))}) cannot be called from Python"
-            )
-    return [made]
-
-
-def _norm(mx: Any, name: str, own: Sequence[Any]) -> Callable[..., Any]:
-    """A norm as a function of its array, its weight and its bias, if it has one."""
-    function = {"LayerNorm": mx.fast.layer_norm, "RMSNorm": mx.fast.rms_norm}[name]
-    return lambda *arrays: function(*(a if a.ndim else None for a in arrays), *own)
-
-
-def _rope(mx: Any, own: Sequence[Any], inputs: Sequence[Any]) -> Any:
-    """Rotated positions; backwards, they are the gradient of the same, which is linear."""
-    dims, traditional, base, scale, forward = own
-
-    def rotated(x: Any) -> Any:
-        return mx.fast.rope(
-            x, dims, traditional=traditional, base=base, scale=scale, offset=inputs[1]
-        )
-
-    if len(inputs) > 2:
-        raise UnknownPrimitive("RoPE with frequencies of its own cannot be called from Python")
-    return rotated(inputs[0]) if forward else mx.vjp(rotated, [inputs[0]], [inputs[0]])[1][0]
-
-
-def _slices(starts: Sequence[int], stops: Sequence[int], steps: Sequence[int]) -> tuple[slice, ...]:
-    return tuple(map(slice, starts, stops, steps))

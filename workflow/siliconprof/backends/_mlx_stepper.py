@@ -6,7 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from siliconprof.backends import _mlx_operators, _saved
+from siliconprof.backends import _saved
+from siliconprof.backends._mlx_calls import UnknownPrimitive
+from siliconprof.backends._mlx_operators import StepGraph
 from siliconprof.backends._step import Compilation, Stepper
 
 STATE = {"exp_avg": "m", "exp_avg_sq": "v"}  # torch's names of AdamW's moments -> MLX's
@@ -67,7 +69,7 @@ class MlxStepper(Stepper):
 
         self.loss, self.put = loss, put
         self.loss_and_gradients = mx.value_and_grad(loss)
-        self._graph: _mlx_operators.StepGraph | None = None
+        self._graph: StepGraph | None = None
         self.traces = 0  # of the step by the compiler
         compiles = workload.parameters.get("compile")
         self.compiled = mx.compile(self._traced) if compiles else None
@@ -128,10 +130,10 @@ class MlxStepper(Stepper):
         """A step whose operators are listed, or one that runs them one by one."""
         if self.backend.profiler.describes:
             try:
-                self._graph = _mlx_operators.StepGraph(self, arrays)
+                self._graph = StepGraph(self, arrays)
                 found += self._graph.operators
                 made, _ = self._graph.run(self, arrays)
-            except _mlx_operators.UnknownPrimitive as error:
+            except UnknownPrimitive as error:
                 self.backend.profiler.untimed = str(error)
                 return self._step(arrays, clock)
             loss = self._step(arrays, clock)

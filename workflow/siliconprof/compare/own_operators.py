@@ -34,9 +34,12 @@ class TrainingRequest(NamedTuple):
     title: str
     model: Sequence[Any]  # see `prediction.MODEL`
     samples: float  # of a step
-    precision: str
     operators: Callable[[Mapping[str, Any]], pd.DataFrame]  # of its step, on a place
     parameters: Mapping[str, Any] | None = None  # of its workload and data, where it is a model
+
+    @property
+    def precision(self) -> str:
+        return str(self.model[-1])
 
 
 def cell_of(place: Mapping[str, Any], frames: Frames) -> Cell | None:
@@ -63,8 +66,9 @@ def predict_by_own_operators(
     """
     cell = cell_of(place, frames)
     assert cell is not None and asked.parameters is not None
-    module, _, _ = asked.model
-    cell = replace(cell, module=module, precision=asked.precision, parameters=asked.parameters)
+    cell = replace(
+        cell, module=asked.model[0], precision=asked.precision, parameters=asked.parameters
+    )
     jobs = [_job(cell)]
     held = []
     for label, of in _checks(asked, there, frames):

@@ -107,8 +107,8 @@ def request_of_model(
 
     title = f"{name}, batch {batch} × {seq_len} tokens, {precision}"
     title += f", LoRA {lora}" if lora else ""
-    of_model = module, "plain", lora
-    return TrainingRequest(title, of_model, own["batch_size"], precision, operators, SPEECH | own)
+    of_model = module, "plain", lora, precision
+    return TrainingRequest(title, of_model, own["batch_size"], operators, SPEECH | own)
 
 
 def described(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
@@ -134,7 +134,7 @@ def request_of_training(
     title = f"the operators of {point['workload']}/{point['backend']}/{point['precision']}"
     rows = measured.operators[measured.operators["training"] == label]
     samples = points["samples_per_step"].astype(float)[label]
-    return TrainingRequest(title, point[MODEL], samples, point["precision"], lambda _: rows)
+    return TrainingRequest(title, [*point[MODEL]], samples, lambda _: rows)
 
 
 def factors_of(asked: Sequence[str]) -> dict[str, float]:

@@ -21,7 +21,7 @@ from siliconprof.session.timing import PhaseClock, Plan
 
 RARER = 1.2  # a step is watched once there are so many times as many others, and one more
 # Steps of each kind of a training that is watched by itself.
-FEWEST_WATCHED_STEPS, MOST_WATCHED_STEPS = 2, 12
+FEWEST_WATCHED_STEPS, MOST_WATCHED_STEPS = 5, 12
 BUDGET_SHARE = 0.2  # of the cell's budget, for them once there are the fewest
 DIFFERS = "a step's operators are not those of the step before"
 NONE_YET = "the training ended before a step's operators were timed"
