@@ -7,14 +7,17 @@ about as long ago: with more bytes moved since than the last-level cache holds, 
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any, NamedTuple
 
 from siliconprof.backends._step import Operator
-from siliconprof.hosts import caches
+from siliconprof.hosts import caches, machine
 
 SMALL_BYTES = 2**16  # of an operand: where it comes from does not matter
 ALIGNED = 64  # elements
+# glibc gives larger blocks back to the system, to begin with (mallopt(3), M_MMAP_THRESHOLD).
+MAPPED_BYTES = 2**17
 VALUE = 0.05  # of what is no integer; those are 1, so that they index anything
 
 
@@ -25,6 +28,12 @@ class Call(NamedTuple):
     alike: Hashable  # equal for calls that do the same on operands laid out and cached alike
     # Makes operands of its own; what it returns runs the operator once and returns seconds.
     alone: Callable[[], Callable[[], float]]
+
+
+def give_memory_back() -> None:
+    """Give what is free back to the system, so that the pages of the next result fault."""
+    if not machine.is_mac():
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 class Reuse:

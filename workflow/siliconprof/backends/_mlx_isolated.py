@@ -9,16 +9,31 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
-from statistics import median
 from time import perf_counter
 from typing import Any
 
-from siliconprof.backends._isolated import SMALL_BYTES, VALUE, Call, ColdMemory, Reuse
+from siliconprof.backends._isolated import (
+    MAPPED_BYTES,
+    SMALL_BYTES,
+    VALUE,
+    Call,
+    ColdMemory,
+    Reuse,
+    give_memory_back,
+)
 from siliconprof.backends._mlx_calls import Primitive, UnknownPrimitive, call
-from siliconprof.backends._mlx_operators import VIEWS, MemoryOrder, StepGraph
+from siliconprof.backends._mlx_operators import (
+    ELEMENTWISE,
+    OPTIMIZER_PHASE,
+    VIEWS,
+    MemoryOrder,
+    StepGraph,
+)
 from siliconprof.backends.base import Unsupported
+from siliconprof.hosts import caches
 
-EVALUATIONS = 200  # whose median is what evaluating costs by itself
+# They write into an operand that nothing else uses.
+IN_PLACE = {*ELEMENTWISE, "Reshape", "Scatter", "ScatterAxis", "SliceUpdate", "Softmax"}
 
 
 def calls(backend: Any, workload: Any, batch: Any) -> list[Call]:
@@ -36,22 +51,27 @@ def calls(backend: Any, workload: Any, batch: Any) -> list[Call]:
     layouts = {name: layout for one in graph.primitives for name, *layout in one.outputs}
     layouts |= graph.inputs | {name: (x.shape, x.dtype) for name, x in graph.constants.items()}
     alone = _Alone(mx, makers, layouts, graph.orders, graph.constants)
+    last = {alone.operand(n): i for i, one in enumerate(graph.primitives) for n in one.inputs}
+    spent = [
+        {n for n in map(alone.operand, one.inputs) if last[n] == i and n not in graph.kept}
+        for i, one in enumerate(graph.primitives)
+    ]
+    lasting = alone.lasting(graph, spent)
     reuse, found = Reuse(), []
-    for primitive in graph.primitives:
+    for primitive, own_spent in zip(graph.primitives, spent, strict=True):
         if primitive.name in VIEWS:
             continue
         operands = [alone.operand(name) for name in primitive.inputs]
         cold = reuse.cold(operands)
         results = [name for name, *_ in primitive.outputs]
         reuse.used([*operands, *results], primitive.operator.bytes)
+        fresh = not lasting.isdisjoint(results)
         seen = [alone.seen(name) for name in primitive.inputs]
         own = str(primitive.arguments), primitive.operator.inputs, *seen
         whole = {name for name, is_cold in zip(operands, cold, strict=True) if is_cold}
-
-        def timed(one: Primitive = primitive, cold: Any = whole) -> Callable[[], float]:
-            return alone.timed(one, cold)
-
-        found.append(Call(primitive.operator, (primitive.name, *own, cold), timed))
+        alike = primitive.name, *own, cold, tuple(name in own_spent for name in operands), fresh
+        timed = partial(alone.timed, primitive, whole, own_spent, fresh)
+        found.append(Call(primitive.operator, alike, timed))
     return found
 
 
@@ -74,7 +94,8 @@ class _Alone:
     ) -> None:
         self.mx, self.makers, self.layouts, self.orders = mx, makers, layouts, orders
         self.constants = constants
-        self.evaluating_s = cache(self._evaluating_s)
+        self.cache_bytes = caches.beyond_bytes(caches.last_level_bytes()[0]) // 2
+        self.value = mx.array([VALUE])
         self.cold_memory = cache(lambda dtype: ColdMemory(partial(self._flat, dtype), dtype.size))
 
     def _is_view(self, name: str) -> bool:
@@ -85,6 +106,32 @@ class _Alone:
         while self._is_view(name):
             name = self.makers[name].inputs[0]
         return name
+
+    def lasting(self, graph: StepGraph, spent: Sequence[set[str]]) -> set[str]:
+        """Results whose memory lasts until the optimizer, or beyond it: of a gradient, a moment, a weight.
+
+        It is free again when the next step ends, and given back to the system in between: its pages
+        fault.
+
+        Args:
+            spent: of each primitive, operands that nothing else uses, in whose memory its result may be.
+        """
+        first: dict[str, str] = {}  # array -> the one that was first in its memory
+        gradients, found = set[str](), set[str]()
+        for primitive, own_spent in zip(graph.primitives, spent, strict=True):
+            operands, (result, *_) = [*map(self.operand, primitive.inputs)], primitive.outputs[0]
+            if primitive.operator.phase == OPTIMIZER_PHASE:
+                found |= {first[x] for x in operands if x in gradients}
+            else:
+                gradients.add(result)
+            if primitive.name in VIEWS:
+                continue
+            reused = operands if primitive.operator.kind == "Reshape" else own_spent
+            alike = (x for x in reused if self._bytes(x) == self._bytes(result))
+            kept = next(alike, None) if primitive.name in IN_PLACE else None
+            first[result] = first.get(kept, kept) if kept else result
+        found |= {first[x] for x in map(self.operand, graph.wanted) if x in first}
+        return {name for name in found if self._bytes(name) >= MAPPED_BYTES}
 
     def _laid_out(self, name: str, flat: Any) -> Any:
         """An operand of values in memory."""
@@ -103,41 +150,52 @@ class _Alone:
         return f"{' '.join(words)} {name in self.constants} {self.orders.get(name)}"
 
     def _evaluating_s(self) -> float:
-        values, times = self.mx.array([VALUE]), []
-        for _ in range(EVALUATIONS):
-            view = self.mx.expand_dims(values, 0)
-            start = perf_counter()
-            self.mx.eval(view)
-            times.append(perf_counter() - start)
-        return median(times)
+        """Seconds that evaluating takes by itself, of a view."""
+        view = self.mx.expand_dims(self.value, 0)
+        start = perf_counter()
+        self.mx.eval(view)
+        return perf_counter() - start
 
-    def timed(self, primitive: Primitive, cold: set[str]) -> Callable[[], float]:
+    def timed(
+        self, primitive: Primitive, cold: set[str], spent: set[str], fresh: bool
+    ) -> Callable[[], float]:
         """Measures seconds of a call, less what evaluating costs.
 
         Args:
             cold: operands that come from memory.
+            spent: those that nothing else uses, so that MLX may write its result there.
+            fresh: whether its result's pages fault.
         """
         mx, operands = self.mx, {*map(self.operand, primitive.inputs)}
-        cold = {
-            name for name in (cold & operands).difference(self.constants) if self._is_large(name)
+        large = {
+            name for name in operands.difference(self.constants) if self._bytes(name) >= SMALL_BYTES
         }
-        kept = {name: self._kept(name) for name in operands - cold}
+        in_memory = {name for name in large if self._bytes(name) >= self.cache_bytes}
+        spent = spent & (large - cold | in_memory)  # made right before, it comes from a cache else
+        cold = cold & large - spent
+        kept = {name: self._made(name) for name in operands - cold - spent}
         mx.eval(list(kept.values()))
 
         def seconds() -> float:
             made = kept | {name: self._region(name) for name in cold}
+            made |= {name: self._made(name) for name in spent}
             arguments = [self._seen(name, made) for name in primitive.inputs]
             mx.eval(arguments)
             results = call(mx, primitive, arguments)
+            del made, arguments  # which MLX would not write into while they are held
+            if fresh:
+                mx.clear_cache()  # of memory that MLX keeps for the next arrays
+                give_memory_back()
             start = perf_counter()
             mx.eval(results)
-            return perf_counter() - start - self.evaluating_s()
+            took_s = perf_counter() - start
+            return took_s - self._evaluating_s()
 
         return seconds
 
-    def _is_large(self, name: str) -> bool:
+    def _bytes(self, name: str) -> int:
         shape, dtype = self.layouts[name]
-        return bool(math.prod(shape) * dtype.size >= SMALL_BYTES)
+        return int(math.prod(shape) * dtype.size)
 
     def _flat(self, dtype: Any, n: int) -> Any:
         value = VALUE if self.mx.issubdtype(dtype, self.mx.floating) else 1
@@ -145,8 +203,8 @@ class _Alone:
         self.mx.eval(flat)
         return flat
 
-    def _kept(self, name: str) -> Any:
-        """An operand that is the same in each call."""
+    def _made(self, name: str) -> Any:
+        """An operand with memory of its own."""
         if name in self.constants:
             return self.constants[name]
         shape, dtype = self.layouts[name]

@@ -128,7 +128,7 @@ class StepGraph:
         outputs = [name for name, *_ in parts["outputs"]["outputs"]]
         clipped = 1 + len(tree_flatten(parameters))
         left = 2 * clipped - 1
-        self._wanted = outputs[left:]
+        self.wanted = outputs[left:]
         ends = {
             FORWARD: outputs[:1],
             BACKWARD: outputs[1:clipped],
@@ -142,6 +142,7 @@ class StepGraph:
             for event, phase, kind in zip(told, _phases(told, ends), kinds, strict=True)
         ]
         self.operators = [p.operator for p in self.primitives if p.name not in VIEWS]
+        self.kept = {*self.wanted, *self.inputs, *self.constants}  # no primitive writes into them
 
     def run(self, stepper: Any, arrays: Any) -> tuple[list[Any], list[tuple[str, float]]]:
         """([weights, optimizer's state, scalars] after a step, seconds of each operator)."""
@@ -150,7 +151,7 @@ class StepGraph:
         mx = self.mx
         inputs = tree_flatten([stepper.parameters, stepper.optimizer.state, arrays])
         values = [value for _, value in inputs]
-        kept = {*self._wanted, *self.inputs, *self.constants}
+        kept = self.kept
         last = {name: i for i, p in enumerate(self.primitives) for name in p.inputs}
         known = dict(zip(self.inputs, values, strict=True)) | self.constants
         times: list[float] = []
@@ -175,7 +176,7 @@ class StepGraph:
                     )
                 if name in last or name in kept:
                     known[name] = array
-        results = zip(self._results, (known[name] for name in self._wanted), strict=True)
+        results = zip(self._results, (known[name] for name in self.wanted), strict=True)
         return tree_unflatten(list(results)), self._net(times)
 
     def _burst_s(self, primitive: Primitive, arguments: Sequence[Any]) -> float:

@@ -6,21 +6,26 @@ tensors of its own of the same layout.
 
 from __future__ import annotations
 
-import ctypes
+import os
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import cache, partial
 from time import perf_counter
 from typing import Any, NamedTuple
 from unittest import mock
 
 from siliconprof.backends import _torch_operators
-from siliconprof.backends._isolated import SMALL_BYTES, VALUE, Call, ColdMemory, Reuse
-from siliconprof.hosts import machine
+from siliconprof.backends._isolated import (
+    MAPPED_BYTES,
+    SMALL_BYTES,
+    VALUE,
+    Call,
+    ColdMemory,
+    Reuse,
+    give_memory_back,
+)
 
-# glibc gives larger blocks back to the system, to begin with (mallopt(3), M_MMAP_THRESHOLD).
-MAPPED_BYTES = 2**17
 BEFORE_UPDATE = 3  # edges of a step's clock: data, forward and backward pass
 
 
@@ -132,6 +137,12 @@ def _fake_tensors(torch: Any) -> Iterator[None]:
     from transformers import masking_utils
 
     find_texts = masking_utils.find_packed_sequence_indices
+    from_numpy = torch.from_numpy
+
+    def writable(array: Any) -> Any:
+        """Of an array without memory a fake tensor that can be written to."""
+        real = from_numpy(array)
+        return torch.empty(real.shape, dtype=real.dtype) if 0 in array.strides else real
 
     def one_text(position_ids: Any) -> None:
         """What a batch of whole texts gives: it is computed as far as no value is looked at."""
@@ -141,16 +152,17 @@ def _fake_tensors(torch: Any) -> Iterator[None]:
     patches = (
         (masking_utils, "find_packed_sequence_indices", one_text),
         (torch.nn.Module, "to", _converted),
+        (torch, "from_numpy", writable),
         # Gradients are clipped together.
         (_foreach_utils, "_foreach_supported_types", [fake_tensor.FakeTensor, torch.nn.Parameter]),
     )
-    with (
-        fake_tensor.FakeTensorMode(allow_non_fake_inputs=True),
-        mock.patch.object(*patches[0]),
-        mock.patch.object(*patches[1]),
-        mock.patch.object(*patches[2]),
-        warnings.catch_warnings(),
-    ):
+    with ExitStack() as patched:
+        patched.enter_context(fake_tensor.FakeTensorMode(allow_non_fake_inputs=True))
+        for patch in patches:
+            patched.enter_context(mock.patch.object(*patch))
+        # transformers loads in several threads, which fake tensors do not bear.
+        patched.enter_context(mock.patch.dict(os.environ, HF_DEACTIVATE_ASYNC_LOAD="1"))
+        patched.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")  # an array without memory cannot be written to
         yield
 
@@ -193,8 +205,8 @@ def _alone(
 
     def seconds() -> float:
         args, kwargs = tree_unflatten([of_call() for of_call in own], seen.tree)
-        if fresh and not machine.is_mac():
-            ctypes.CDLL(None).malloc_trim(0)
+        if fresh:
+            give_memory_back()
         with torch.no_grad():
             start = perf_counter()
             seen.function(*args, **kwargs)

@@ -39,6 +39,7 @@ from siliconprof.analyse.prediction import MODEL, PLACE, TimedTrainings
 from siliconprof.cells import model_file
 from siliconprof.compare import explain
 from siliconprof.compare.own_operators import TrainingRequest, cell_of, predict_by_own_operators
+from siliconprof.datasets.dataset_spec import MIN_VOCAB_SIZE
 from siliconprof.errors import UserError, in_one_line, nearest
 from siliconprof.memory import memory_model
 from siliconprof.session import inventory
@@ -92,7 +93,8 @@ def request_of_model(
     defaults = plugin.defaults()
     own |= {key: seq_len for key in ("seq_len", "target_len") if key in defaults}
     model.checked(model.model_of(plugin.Parameters, model.Open), own, f"{name}: ")
-    own = defaults | own | {"dataset_vocab_size": memory_model.VOCAB_SIZE}
+    n_tokens = MIN_VOCAB_SIZE["text"] if is_yours else memory_model.VOCAB_SIZE
+    own = defaults | own | {"dataset_vocab_size": n_tokens}
     if spec := plugin.model_spec(own):
         own |= {causal_lm.MODEL_FILE_KEY: str(model_file.facts_file(spec, results))}
 
@@ -222,7 +224,9 @@ def answer(
     found["not_known"] = NOT_KNOWN if of_cpu else None
     try:
         rows = asked.operators(place)
-    except (UserError, ImportError) as error:
+    except UserError as error:
+        return found | {"refusal": str(error)}
+    except ImportError as error:
         return found | {"refusal": in_one_line(error)}
     predicted = there.predict(rows, asked.model, factors)
     limits = bound.ceilings(frames.results.frame("ceilings"), there, asked.precision)

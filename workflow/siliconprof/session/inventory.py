@@ -1,8 +1,9 @@
 """The operators of a training step that nobody has measured, on this host's CPU.
 
 The values do not matter, so the data are blank. `Training` takes real steps, of which the second is
-listed, when the optimizer has its state; `calls` takes none, and needs no memory for the model. Of a backend for GPUs the step runs on the same framework's for a CPU,
-with the optimizer that the GPU would have; what is another operator there is one that nobody timed.
+listed, when the optimizer has its state; `calls` takes none, and needs no memory for the model. Of
+a backend for GPUs the step runs on the same framework's for a CPU, with the optimizer that the GPU
+would have; what is another operator there is one that nobody timed.
 """
 
 from __future__ import annotations
@@ -93,10 +94,12 @@ def opened(workload: Any, backend: str, precision: str, threads: int) -> Backend
     """The backend on this host's CPU, with the optimizer of the one that is asked for.
 
     Raises:
-        UserError: no CPU does it in that precision.
+        UserError: no CPU does it in that precision, or the workload is none of its framework.
     """
     asked = plugins.load("backends", backend)
     own = on_cpu(asked)()
+    if reason := workload.supports(own.framework, precision):
+        raise UserError(reason)
     if asked.usual_adamw and workload.parameters.get("adamw") == "default":
         workload.parameters = {**workload.parameters, "adamw": asked.usual_adamw}
     own.import_framework()

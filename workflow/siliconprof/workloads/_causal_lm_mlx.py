@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import Any
 
 from siliconprof.datasets.model_facts import ModelFacts
+from siliconprof.errors import UserError, in_one_line
 
 
 def arguments(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -33,7 +34,11 @@ def arguments(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def loaded(facts: ModelFacts, weights: Iterator[tuple[str, Any]]) -> Any:
-    """The model with weights under the hub's names, which mlx-lm converts to its own."""
+    """The model with weights under the hub's names, which mlx-lm converts to its own.
+
+    Raises:
+        UserError: mlx-lm takes no notice of a part of the config.
+    """
     import mlx.core as mx
 
     assert facts.mlx_module is not None
@@ -42,7 +47,11 @@ def loaded(facts: ModelFacts, weights: Iterator[tuple[str, Any]]) -> Any:
     arrays = {name: mx.array(array) for name, array in weights}
     if hasattr(model, "sanitize"):
         arrays = model.sanitize(arrays)
-    model.load_weights(list(arrays.items()))
+    try:
+        model.load_weights(list(arrays.items()))
+    except ValueError as error:
+        kind = facts.config["model_type"]
+        raise UserError(f"mlx-lm's {kind} is another model: {in_one_line(error)}") from None
     return model
 
 
