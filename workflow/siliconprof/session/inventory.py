@@ -15,7 +15,7 @@ from siliconprof import plugins
 from siliconprof.backends._isolated import Call
 from siliconprof.backends.base import Backend, Unsupported
 from siliconprof.datasets import prepared, training_data
-from siliconprof.errors import UserError
+from siliconprof.errors import UserError, in_one_line
 from siliconprof.session.operators import Operators
 from siliconprof.session.timing import PhaseClock
 
@@ -80,8 +80,10 @@ def calls(
     try:
         batch = blank_batch(workload, parameters)
         found = own.isolated_calls(workload, batch, PhaseClock(own.clock))
-    except Unsupported as error:
+    except (Unsupported, UserError) as error:
         raise UserError(f"the operators of its step are not known: {error}") from None
+    except Exception as error:  # a model of the user's: its code, and what fake tensors lack
+        raise UserError(f"the operators of its step are not known: {in_one_line(error)}") from error
     return [one for one in found if not (is_for_gpu(backend) and one.operator.kind == HOST_READS)]
 
 

@@ -37,12 +37,15 @@ def loaded(facts: ModelFacts, weights: Iterator[tuple[str, Any]]) -> Any:
     """The model with weights under the hub's names, which mlx-lm converts to its own.
 
     Raises:
-        UserError: mlx-lm takes no notice of a part of the config.
+        UserError: mlx-lm needs another package for it, or takes no notice of a part of the config.
     """
     import mlx.core as mx
 
     assert facts.mlx_module is not None
-    module: Any = import_module(facts.mlx_module)
+    try:
+        module: Any = import_module(facts.mlx_module)
+    except SystemExit:  # of mlx_lm.models.olmo
+        raise UserError(f"{facts.mlx_module} needs a package that is not installed") from None
     model = module.Model(module.ModelArgs.from_dict(arguments(facts.config)))
     arrays = {name: mx.array(array) for name, array in weights}
     if hasattr(model, "sanitize"):
