@@ -11,6 +11,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -31,6 +32,7 @@ from siliconprof.hosts import cgroups
 from siliconprof.measure import lock, outcome
 from siliconprof.measure.child import Output
 from siliconprof.store import record
+from synthetic_results import training
 
 REACHED = "while: before the fault, step 7"
 
@@ -107,6 +109,18 @@ def test_every_fault_leaves_a_record_and_the_report_is_made(faulty):
     before = faulty.stamps()
     assert "Nothing to be done" in faulty.snakemake("report").stderr
     assert faulty.stamps() == before
+
+
+def test_what_a_killed_process_left_beside_a_record_goes_with_the_next(tmp_path: Path) -> None:
+    made, history = training(0.01), tmp_path / "history"
+    beside = [tmp_path / "fp32.json", history / record.cell_path(made) / "0.json"]
+    for path in beside:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.with_name(f".{path.name}.99999.tmp").write_text("{", encoding="utf-8")
+    others = tmp_path / ".bf16.json.99999.tmp"
+    others.touch()  # may be written just now
+    record.write(made, beside[0], history)
+    assert [*tmp_path.rglob("*.tmp")] == [others] and beside[0].exists()
 
 
 # -- output ------------------------------------------------------------------------------------

@@ -53,10 +53,16 @@ def write(record: dict[str, Any], path: Path | None, history: Path | None) -> st
     record["sha256"] = content_sha256(record)
     typed(record)
     text = json.dumps(record, indent=1, sort_keys=True, allow_nan=False) + "\n"
+    killed: list[Path] = []  # what processes of this cell that were killed have left
     if history is not None:
-        keep_in_history(history / cell_path(record), record["sha256"], text)
+        folder = history / cell_path(record)
+        keep_in_history(folder, record["sha256"], text)
+        killed += folder.glob(".*.tmp")
     if path is not None:
         temporary.write(path, text)
+        killed += path.parent.glob(f".{path.name}.*.tmp")
+    for left in killed:
+        temporary.remove(left)
     return record["sha256"]
 
 
