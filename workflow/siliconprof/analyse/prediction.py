@@ -315,16 +315,8 @@ def timed(points: pd.DataFrame, lines: pd.DataFrame) -> TimedTrainings:
     is_framework = lines["group"] == FRAMEWORK
     own = described(lines[~is_framework])
     own["call_s"], own["moved"] = own["seconds"] / own["count"], own["count"] * own["bytes"]
-    names = [
-        *POINT,
-        "threads",
-        "module",
-        "trainer",
-        "lora_rank",
-        "flags",
-        STEP_MEDIAN,
-        "dispatch_median_s",
-    ]
+    more = ["flags", STEP_MEDIAN, "dispatch_median_s"]
+    names = [*dict.fromkeys([*POINT, "threads", *MODEL, *more])]  # the precision is of both
     found = points.reindex(columns=names).loc[lines["training"].unique()]
     found = found.fillna({"module": "", "trainer": "", "lora_rank": 0.0})
     of_step = own.groupby("training")[["seconds", "count", "moved"]].sum()

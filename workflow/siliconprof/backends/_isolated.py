@@ -40,13 +40,13 @@ class Reuse:
     """Which operands a step's operators find in the last cache, by the bytes moved since their last use."""
 
     def __init__(self) -> None:
-        self._cache_bytes = caches.beyond_bytes(caches.last_level_bytes()[0]) // 2
+        self.cache_bytes = caches.beyond_bytes(caches.last_level_bytes()[0]) // 2
         self._moved_bytes = 0
         self._last: dict[Hashable, int] = {}
 
     def cold(self, arrays: Iterable[Hashable]) -> tuple[bool, ...]:
         """Of each operand whether it comes from memory."""
-        oldest = self._moved_bytes - self._cache_bytes
+        oldest = self._moved_bytes - self.cache_bytes
         return tuple(self._last.get(name, -1) < max(oldest, 0) for name in arrays)
 
     def used(self, arrays: Iterable[Hashable], moved_bytes: int) -> None:

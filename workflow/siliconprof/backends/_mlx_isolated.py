@@ -30,10 +30,9 @@ from siliconprof.backends._mlx_operators import (
     StepGraph,
 )
 from siliconprof.backends.base import Unsupported
-from siliconprof.hosts import caches
 
 # They write into an operand that nothing else uses.
-IN_PLACE = {*ELEMENTWISE, "Reshape", "Scatter", "ScatterAxis", "SliceUpdate", "Softmax"}
+IN_PLACE = {*ELEMENTWISE, "Scatter", "ScatterAxis", "SliceUpdate", "Softmax"}
 
 
 def calls(backend: Any, workload: Any, batch: Any) -> list[Call]:
@@ -50,14 +49,15 @@ def calls(backend: Any, workload: Any, batch: Any) -> list[Call]:
     makers = {name: one for one in graph.primitives for name, *_ in one.outputs}
     layouts = {name: layout for one in graph.primitives for name, *layout in one.outputs}
     layouts |= graph.inputs | {name: (x.shape, x.dtype) for name, x in graph.constants.items()}
-    alone = _Alone(mx, makers, layouts, graph.orders, graph.constants)
+    reuse = Reuse()
+    alone = _Alone(mx, makers, layouts, graph.orders, graph.constants, reuse.cache_bytes)
     last = {alone.operand(n): i for i, one in enumerate(graph.primitives) for n in one.inputs}
     spent = [
         {n for n in map(alone.operand, one.inputs) if last[n] == i and n not in graph.kept}
         for i, one in enumerate(graph.primitives)
     ]
     lasting = alone.lasting(graph, spent)
-    reuse, found = Reuse(), []
+    found = []
     for primitive, own_spent in zip(graph.primitives, spent, strict=True):
         if primitive.name in VIEWS:
             continue
@@ -82,6 +82,7 @@ class _Alone:
         makers: array -> the primitive that makes it.
         layouts: array -> shape, dtype.
         orders: array -> its order in memory where it may not be row by row.
+        cache_bytes: of the last level.
     """
 
     def __init__(
@@ -91,10 +92,11 @@ class _Alone:
         layouts: Mapping[str, Sequence[Any]],
         orders: Mapping[str, MemoryOrder],
         constants: Mapping[str, Any],
+        cache_bytes: int,
     ) -> None:
         self.mx, self.makers, self.layouts, self.orders = mx, makers, layouts, orders
         self.constants = constants
-        self.cache_bytes = caches.beyond_bytes(caches.last_level_bytes()[0]) // 2
+        self.cache_bytes = cache_bytes
         self.value = mx.array([VALUE])
         self.cold_memory = cache(lambda dtype: ColdMemory(partial(self._flat, dtype), dtype.size))
 
@@ -117,19 +119,19 @@ class _Alone:
             spent: of each primitive, operands that nothing else uses, in whose memory its result may be.
         """
         first: dict[str, str] = {}  # array -> the one that was first in its memory
-        gradients, found = set[str](), set[str]()
+        before_update, found = set[str](), set[str]()
         for primitive, own_spent in zip(graph.primitives, spent, strict=True):
             operands, (result, *_) = [*map(self.operand, primitive.inputs)], primitive.outputs[0]
             if primitive.operator.phase == OPTIMIZER_PHASE:
-                found |= {first[x] for x in operands if x in gradients}
+                found |= {first[x] for x in operands if x in before_update}
             else:
-                gradients.add(result)
-            if primitive.name in VIEWS:
-                continue
-            reused = operands if primitive.operator.kind == "Reshape" else own_spent
-            alike = (x for x in reused if self._bytes(x) == self._bytes(result))
-            kept = next(alike, None) if primitive.name in IN_PLACE else None
-            first[result] = first.get(kept, kept) if kept else result
+                before_update.add(result)
+            is_view = primitive.operator.kind == "Reshape"  # one that copies is another kind
+            writable = own_spent if primitive.name in IN_PLACE else ()
+            reused = [x for x in operands if is_view or x in writable]
+            kept = next((x for x in reused if self._bytes(x) == self._bytes(result)), None)
+            if primitive.name not in VIEWS:
+                first[result] = first.get(kept, kept) if kept else result
         found |= {first[x] for x in map(self.operand, graph.wanted) if x in first}
         return {name for name in found if self._bytes(name) >= MAPPED_BYTES}
 

@@ -63,7 +63,7 @@ class MlxProfiler(Profiler):
         except (ValueError, RuntimeError) as error:
             raise Unsupported(f"MLX does not tell the call's graph: {in_one_line(error)}") from None
         told = [event for event in events if event["type"] == "primitive"]
-        kinds, _ = _kinds(told, {})
+        kinds, _ = _kinds(told, _repeats(told))
         return [
             _primitive(event, "", {}, kind).operator
             for event, kind in zip(told, kinds, strict=True)
@@ -135,7 +135,7 @@ class StepGraph:
             OTHER_PHASE: outputs[clipped:left],
         }
         told = [event for event in events if event["type"] == "primitive"]
-        repeats = {e["outputs"][0][0]: e["inputs"][0] for e in told if e["name"] == "Broadcast"}
+        repeats = _repeats(told)
         kinds, self.orders = _kinds(told, repeats)
         self.primitives = [
             _primitive(event, phase, repeats, kind)
@@ -251,6 +251,11 @@ def _phases(told: Sequence[Mapping[str, Any]], ends: Mapping[str, Sequence[str]]
                 inputs = (name for name, *_ in told[index]["inputs"])
                 needed += [maker[name] for name in inputs if name in maker]
     return [phases.get(index, OPTIMIZER_PHASE) for index in range(len(told))]
+
+
+def _repeats(told: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """An array -> the one that it repeats."""
+    return {e["outputs"][0][0]: e["inputs"][0] for e in told if e["name"] == "Broadcast"}
 
 
 def _primitive(
