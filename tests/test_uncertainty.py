@@ -12,6 +12,7 @@ import siliconprof
 from conftest import ROOT, TINY, Checkout
 from scipy import stats
 from siliconprof.measure import supervise
+from siliconprof.session.timing import PHASES
 from synthetic_results import make, matmul, render, repeated, shown_table, training
 
 FACTORS = (0.80, 0.95, 1.0, 1.05, 1.2, 1.1)  # of further processes
@@ -54,21 +55,31 @@ def test_the_page_says_what_its_intervals_are(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_cell_is_measured_in_as_many_processes_as_asked_for(clone: Checkout) -> None:
-    experiment = TINY | {"workloads": {"product": TINY["workloads"]["product"]}}
+    training = TINY["workloads"]["nano-2"] | {"timing": {"iterations": 8, "max_iterations": 8}}
+    workloads = {"product": TINY["workloads"]["product"], "training": training}
+    experiment = TINY | {"workloads": workloads}
     clone.configure(**experiment, repeats=3)
     clone.snakemake("results/tables/points.csv")
-    (made,) = (record for key, record in clone.records().items() if "/product/" in key)
-    (point,) = made["points"]
+    points = {key.split("/")[3]: record["points"][0] for key, record in clone.records().items()}
+    point, trained = points["product"], points["training"]
     processes = [point["times"]["step_s"], *(r["times"]["step_s"] for r in point["repeats"])]
     assert len(processes) == 3 and all(len(times) > 1 for times in processes)
     assert len({tuple(times) for times in processes}) == 3
-    (line,) = siliconprof.load(clone.path / "results").points.to_dict("records")
+    tables = siliconprof.load(clone.path / "results")
+    (line,) = tables.points[tables.points["workload"] == "product"].to_dict("records")
     found = [line[f"step_{part}_s"] for part in ("median", "low", "high")]
     assert found == pytest.approx(between([statistics.median(times) for times in processes]))
     assert (line["processes"], line["interval"]) == (3, "between processes")
+    # A step's parts and operators are the mean of the processes', each of which has its own.
+    phases = [
+        sum(statistics.median(one["times"].get(phase) or [0.0]) for phase in PHASES)
+        for one in (trained, *trained["repeats"])
+    ]
+    for frame in (tables.step_parts, tables.operators):
+        assert frame["seconds"].sum() == pytest.approx(statistics.fmean(phases))
     clone.configure(**experiment, repeats=2)
     due = clone.snakemake("-n", "results/tables/points.csv").stdout
-    assert re.search(r"^measure +1$", due, re.M)
+    assert re.search(r"^measure +2$", due, re.M)
     careful = ("--configfile", str(ROOT / "config/careful.yaml"))
     plan = clone.snakemake("-n", "-p", "report", *careful, "--quiet", "progress").stdout
     assert '"repeats":5' in plan

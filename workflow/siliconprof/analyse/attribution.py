@@ -181,15 +181,9 @@ def _phases(fast: pd.DataFrame, slow: pd.DataFrame, gap: pd.DataFrame) -> list[p
 
 def _costs(points: pd.DataFrame, step_parts: pd.DataFrame) -> pd.DataFrame:
     """What steps spend on their parts: `at`, the label of a point, `part`, `s`, its ends, `how`."""
-    steps = points[[*POINT, "processes", LOW, HIGH]].reset_index(names="at")
     parts = step_parts.astype({"seconds": float, "low_s": float, "high_s": float, "point": int})
-    parts = parts.merge(steps, on=POINT).rename(columns={"seconds": "s"})
-    # Intervals between processes are of whole steps: a part is taken to differ in proportion.
-    several = parts["processes"].gt(1) & parts[LOW].gt(0)
-    between = parts["s"] * ((parts[HIGH] / parts[LOW]) ** 0.5 - 1).where(several, 0.0)
-    parts["low_s"] = parts["s"] - np.hypot(parts["s"] - parts["low_s"], between)
-    parts["high_s"] = parts["s"] + np.hypot(parts["high_s"] - parts["s"], between)
-    return parts[["at", "part", "s", "low_s", "high_s", "how"]]
+    parts = parts.merge(points[POINT].reset_index(names="at"), on=POINT)
+    return parts.rename(columns={"seconds": "s"})[["at", "part", "s", "low_s", "high_s", "how"]]
 
 
 def _causes(pairs: pd.DataFrame, costs: pd.DataFrame) -> pd.DataFrame:
@@ -238,8 +232,9 @@ def _left(gap: pd.DataFrame, causes: pd.DataFrame) -> pd.DataFrame:
 def _verdict(gap: pd.DataFrame, causes: pd.DataFrame, left: pd.DataFrame) -> pd.Series:
     """How much of each gap beyond noise the parts explain, in two words."""
     # The framework's part is what the others leave and explains nothing: a gap in it is perhaps
-    # explained. So is one of steps whose parts are off by more than `CLOSED_WITHIN`, or whose
-    # framework takes less than nothing: their operators took longer when they were watched.
+    # explained. So is one of which the parts leave much, and within noise nothing; and one of steps
+    # whose parts are off by more than `CLOSED_WITHIN`, or whose framework takes less than nothing:
+    # their operators took longer when they were watched.
     rest = causes[causes["part"] == FRAMEWORK].reindex(gap.index)
     sides = ["fast_s", "slow_s"]
     off = left[sides].abs() + rest[sides].clip(upper=0.0).abs()
@@ -247,7 +242,8 @@ def _verdict(gap: pd.DataFrame, causes: pd.DataFrame, left: pd.DataFrame) -> pd.
     mostly = MAIN_CAUSE_SHARE * gap["seconds"]
     explained = left["seconds"].abs() <= mostly
     by_the_others = (left["seconds"] + rest["seconds"]).abs() <= mostly
-    rules = [explained & closed & by_the_others, explained, left["seconds"] > 0]
+    within_noise = left["low_s"].le(0) & left["high_s"].ge(0)
+    rules = [explained & closed & by_the_others, explained | within_noise, left["seconds"] > 0]
     return pd.Series(np.select(rules, [EXPLAINED, PERHAPS, UNEXPLAINED], OVER), gap.index)
 
 

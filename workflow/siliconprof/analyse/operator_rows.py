@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from statistics import fmean
 
 from siliconprof.session.timing import PHASES
 from siliconprof.stats import statistics
 from siliconprof.store import columns
 from siliconprof.store.contents import Point
-from siliconprof.store.point import Operator, Series
+from siliconprof.store.point import OfProcess, Operator, Series
 from siliconprof.store.table_files import Row
 
 # What a phase lasts beyond its operators, and what of it is known to be something else.
@@ -79,42 +80,54 @@ def part_of(operator: Operator) -> str:
     return found if found in PARTS else OTHERS
 
 
-def timed_phases(point: Point) -> dict[str, Series]:
+def timed_phases(process: OfProcess) -> dict[str, Series]:
     """Phase -> its seconds in the steps that nobody watched; empty where no operator is timed."""
-    operators = point.operators
+    operators = process.operators
     if operators is None or not any(operator.seconds for operator in operators.rows):
         return {}
-    phases = operators.phases or point.times
+    phases = operators.phases or process.times
     return {phase: phases[phase] for phase in PHASES if phases.get(phase)}
 
 
-def slowdown(point: Point) -> float:
+def slowdown(process: OfProcess) -> float:
     """How many times as long the training's own steps lasted as those beside which operators were timed."""
-    own = point.series("whole_step_s")
-    if point.operators is None or not point.operators.whole_step_s or not own:
+    own = process.series("whole_step_s")
+    if process.operators is None or not process.operators.whole_step_s or not own:
         return 1.0
-    return statistics.median(own) / statistics.median(point.operators.whole_step_s)
+    return statistics.median(own) / statistics.median(process.operators.whole_step_s)
 
 
 def operators_of_point(point: Point) -> Iterator[Row]:
     """Lines of operators.csv: what a training's step is made of; medians over its steps.
 
     The lines of a phase sum to the median of that phase in the steps that nobody watched, and are as
-    long as in the training's own steps, see `slowdown`.
+    long as in the training's own steps, see `slowdown`. Of several processes they are the mean.
     """
     if point.operators is None:
         return
-    times = slowdown(point)
-    spent_s: defaultdict[str, float] = defaultdict(float)
+    of_processes: defaultdict[str, list[float]] = defaultdict(list)
+    framework_s: defaultdict[str, list[float]] = defaultdict(list)
+    for process in point.processes:
+        spent_s: defaultdict[str, float] = defaultdict(float)
+        times, timed = slowdown(process), process.operators
+        for operator in timed.rows if timed else ():
+            if operator.seconds:
+                seconds = times * statistics.median(operator.seconds)
+                of_processes[_own(operator)].append(seconds)
+                spent_s[operator.phase] += seconds
+        for phase, phase_s in timed_phases(process).items():
+            framework_s[phase].append(times * statistics.median(phase_s) - spent_s[phase])
     for operator in point.operators.rows:
-        seconds = times * statistics.median(operator.seconds) if operator.seconds else None
-        spent_s[operator.phase] += seconds or 0.0
         yield {
             "group": group(operator.kind, operator.phase),
             **columns.row(operator),
-            "seconds": seconds,
+            "seconds": fmean(found) if (found := of_processes[_own(operator)]) else None,
             "reason": point.operators.reason,
         }
-    for phase, phase_s in timed_phases(point).items():
-        seconds = times * statistics.median(phase_s) - spent_s[phase]
-        yield {"group": FRAMEWORK, "phase": phase, "seconds": seconds}
+    for phase, seconds_of in framework_s.items():
+        yield {"group": FRAMEWORK, "phase": phase, "seconds": fmean(seconds_of)}
+
+
+def _own(operator: Operator) -> str:
+    """What tells it from the others of its step, the same in each process."""
+    return operator.model_dump_json(exclude={"seconds"})

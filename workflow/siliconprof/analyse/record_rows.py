@@ -17,7 +17,7 @@ from siliconprof.store import columns
 from siliconprof.store import record as record_file
 from siliconprof.store.cell import Cell
 from siliconprof.store.contents import Point, Record, Scalar
-from siliconprof.store.point import WHOLE, EnergySource, Series
+from siliconprof.store.point import WHOLE, EnergySource, OfProcess, Series
 from siliconprof.store.table_files import Block, Row
 
 T = TypeVar("T")
@@ -160,11 +160,11 @@ def faults_per_step(point: Point, page_bytes: float | None) -> dict[str, float |
     return row
 
 
-def whole_step_column(point: Point, name: str) -> list[float]:
+def whole_step_column(process: OfProcess, name: str) -> list[float]:
     """A column of each whole step, such as `cpu_s`; fewer where the system did not tell."""
-    if point.steps is None:
+    if process.steps is None:
         return []
-    pairs = zip(point.steps.kind, getattr(point.steps, name), strict=False)
+    pairs = zip(process.steps.kind, getattr(process.steps, name), strict=False)
     return [value for kind, value in pairs if kind == "whole" and value is not None]
 
 

@@ -23,12 +23,13 @@ Of what phases last beyond their operators, the time use of the measuring thread
   tells how much, and it is no part of its own.
 
 Intervals are percentile bootstraps (Efron and Tibshirani, An Introduction to the Bootstrap, 1993,
-chapter 13) over whole steps: the operators of one step are fast together and slow together.
+chapter 13) over whole steps: the operators of one step are fast together and slow together. Where a
+cell has several processes, each has its own parts; their mean counts, with Student's t between them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -43,9 +44,9 @@ from siliconprof.analyse.operator_rows import (
     slowdown,
     timed_phases,
 )
-from siliconprof.stats import statistics
+from siliconprof.stats import inference, statistics
 from siliconprof.store.contents import Point
-from siliconprof.store.point import Series
+from siliconprof.store.point import OfProcess, Series
 from siliconprof.store.table_files import Row
 
 DRAWS = 200
@@ -67,7 +68,7 @@ WAITS_FOR_CORE = "what the measuring thread waits for a core"
 class TimeUse(NamedTuple):
     """Seconds of a whole step."""
 
-    blocked: np.ndarray  # the measuring thread; medians of all steps, then of steps drawn from them
+    blocked: np.ndarray  # the measuring thread; see `medians`
     waiting: np.ndarray
     others: float  # mean of the other threads on cores: the kernel counts some of it in ticks
 
@@ -80,15 +81,41 @@ class BlockedTime(NamedTuple):
     waiting_inside: np.ndarray  # of operators
 
 
+class StepParts(NamedTuple):
+    """What a step is made of in one process."""
+
+    seconds: Mapping[str, np.ndarray]  # of `PARTS`, in that order; see `medians`
+    hows: Mapping[str, str]  # how each is known
+
+
 def parts_of_point(point: Point, device_kind: str = "cpu") -> Iterator[Row]:
     """Lines of step_parts.csv: what a step of a training whose operators are timed is made of.
 
     The parts sum to the medians of the phases, as the lines of operators.csv do; see `slowdown`.
     """
-    phases, times = timed_phases(point), slowdown(point)
-    if point.operators is None or not phases:
-        return
-    timed = [operator for operator in point.operators.rows if operator.seconds]
+    found = [parts for one in point.processes if (parts := parts_of_process(one, device_kind))]
+    hows = {part: how for parts in reversed(found) for part, how in parts.hows.items()}
+    for part in sorted(hows, key=PARTS.index):
+        first, *further = (parts.seconds.get(part, np.zeros(1 + DRAWS)) for parts in found)
+        middle, (low, high) = first[0], np.quantile(first[1:], INTERVAL_QUANTILES)
+        if further:
+            of_processes = [first[0], *(seconds[0] for seconds in further)]
+            middle, low, high = inference.mean_and_interval(of_processes)
+        yield {
+            "part": part,
+            "seconds": middle,
+            "low_s": min(low, middle),
+            "high_s": max(high, middle),
+            "how": hows[part],
+        }
+
+
+def parts_of_process(process: OfProcess, device_kind: str) -> StepParts | None:
+    """The same in one process; None where its operators are not timed."""
+    phases, times = timed_phases(process), slowdown(process)
+    if process.operators is None or not phases:
+        return None
+    timed = [operator for operator in process.operators.rows if operator.seconds]
     # (operators, 1 + DRAWS)
     seconds = times * medians([operator.seconds for operator in timed], WATCHED)
     own = np.array([part_of(operator) for operator in timed])
@@ -101,7 +128,7 @@ def parts_of_point(point: Point, device_kind: str = "cpu") -> Iterator[Row]:
             seconds[inside] *= np.minimum(phase_s / seconds[inside].sum(axis=0), 1.0)
         beyond += phase_s - seconds[inside].sum(axis=0)
     operators = seconds.sum(axis=0)
-    use = None if on_gpu else time_use(point)
+    use = None if on_gpu else time_use(process)
     lost = (
         blocked_and_waiting(beyond, operators, use)
         if use
@@ -109,32 +136,22 @@ def parts_of_point(point: Point, device_kind: str = "cpu") -> Iterator[Row]:
     )
     at_work = 1 - lost.waiting_inside / operators
     values = {part: at_work * seconds[own == part].sum(axis=0) for part in PARTS if part in own}
-    values[BLOCKED] = lost.blocked
-    values[WAITING] = lost.waiting + lost.waiting_inside
+    lost_s = {BLOCKED: lost.blocked, WAITING: lost.waiting + lost.waiting_inside}
+    values |= {part: spent_s for part, spent_s in lost_s.items() if spent_s[0] > 0}
     values[FRAMEWORK] = beyond - lost.blocked - lost.waiting
     of_rest = (
-        _how_on_gpu(point, operators[0])
+        _how_on_gpu(process, operators[0])
         if on_gpu
         else BEYOND_OPERATORS
         if use
         else f"{BEYOND_OPERATORS}; {UNTOLD}"
     )
-    hows = {FRAMEWORK: of_rest, BLOCKED: BLOCKED_BEYOND, WAITING: WAITS_FOR_CORE}
     longer = alone_s / operators[0] - 1
     of_operators = (
         f"{TIMED_INSIDE}, one by one {longer:.0%} longer" if longer > TELLING else TIMED_INSIDE
     )
-    for part in PARTS:
-        if part in own or part == FRAMEWORK or (part in values and values[part][0] > 0):
-            middle, *drawn = values[part]
-            low, high = np.quantile(drawn, INTERVAL_QUANTILES)
-            yield {
-                "part": part,
-                "seconds": middle,
-                "low_s": min(low, middle),
-                "high_s": max(high, middle),
-                "how": hows.get(part, of_operators),
-            }
+    hows = {FRAMEWORK: of_rest, BLOCKED: BLOCKED_BEYOND, WAITING: WAITS_FOR_CORE}
+    return StepParts(values, {part: hows.get(part, of_operators) for part in values})
 
 
 def medians(values: np.ndarray | Series | Sequence[Series], seed: int) -> np.ndarray:
@@ -146,11 +163,11 @@ def medians(values: np.ndarray | Series | Sequence[Series], seed: int) -> np.nda
     return np.concatenate([middle, np.median(drawn, axis=-1)], axis=-1)
 
 
-def time_use(point: Point) -> TimeUse | None:
+def time_use(process: OfProcess) -> TimeUse | None:
     """Of the measuring thread and the others; None where the system does not tell."""
-    walls = point.series("whole_step_s")
+    walls = process.series("whole_step_s")
     used = [
-        record_rows.whole_step_column(point, name)
+        record_rows.whole_step_column(process, name)
         for name in ("cpu_s", "waiting_s", "all_threads_cpu_s")
     ]
     if not walls or any(len(values) != len(walls) for values in used):
@@ -176,9 +193,9 @@ def blocked_and_waiting(beyond: np.ndarray, operators: np.ndarray, use: TimeUse)
     return BlockedTime(blocked, of_beyond, waiting - of_beyond)
 
 
-def _how_on_gpu(point: Point, operators_s: float) -> str:
+def _how_on_gpu(process: OfProcess, operators_s: float) -> str:
     """What the rest of a GPU's step is, and whether the host bounds the step, where that is known."""
-    dispatch_s, steps_s = point.series("dispatch_s"), point.series("whole_step_s")
+    dispatch_s, steps_s = process.series("dispatch_s"), process.series("whole_step_s")
     if not dispatch_s:
         return DEVICE_WAITS
     taken_s, step_s = statistics.median(dispatch_s), statistics.median(steps_s)

@@ -44,6 +44,7 @@ from siliconprof.session.resolved_cell import ResolvedCell
 from siliconprof.session.timing import Plan
 from siliconprof.store import record, temporary
 from siliconprof.store.cell import Cell, canonical_sha256, identity, point_name
+from siliconprof.store.point import OfProcess
 
 NO_POINT = "it came to its end without a point: nothing was measured"
 ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # of a terminal, of a scheduler
@@ -191,7 +192,7 @@ def capture_command(cell: Cell, folder: Path) -> list[str]:
 
 
 def repeat(report: dict[str, Any], further: Mapping[str, Any]) -> None:
-    """Add the raw times of a further process, or that it failed, to the report of the first."""
+    """Add what a further process has of each point, or that it failed, to the report of the first."""
     flags = report["flags"]
     codes = {flag["code"] for flag in flags}
     if further["status"] != "ok":
@@ -199,10 +200,12 @@ def repeat(report: dict[str, Any], further: Mapping[str, Any]) -> None:
         flags += [flag] if flag["code"] not in codes else []
         return
     flags += [flag for flag in further.get("flags", []) if flag["code"] not in codes]
-    times = {point_name(point["params"]): point["times"] for point in further["points"]}
+    points = {point_name(point["params"]): point for point in further["points"]}
     for point in report["points"]:
-        if any((own := times.get(point_name(point["params"]), {})).values()):
-            point.setdefault("repeats", []).append({"times": own})
+        again = points.get(point_name(point["params"]))
+        if again and any(again["times"].values()):
+            own = {name: again[name] for name in OfProcess.model_fields if name in again}
+            point.setdefault("repeats", []).append(own)
 
 
 def checkpoint_folder(

@@ -1,4 +1,4 @@
-"""Intervals of logarithms: a ratio and its inverse have the same one."""
+"""Intervals between processes: of logarithms, a ratio and its inverse have the same one."""
 
 from __future__ import annotations
 
@@ -18,11 +18,16 @@ def geometric_mean(values: Sequence[float]) -> float:
 
 def between_processes(medians: Sequence[float]) -> tuple[float, float, float]:
     """Geometric mean of at least two processes' medians, all above 0, and its interval's ends."""
-    logs = [math.log(value) for value in medians]
-    n, mean = len(logs), math.fsum(logs) / len(logs)
-    error = math.sqrt(math.fsum((log - mean) ** 2 for log in logs) / (n - 1) / n)
+    middle, low, high = map(math.exp, mean_and_interval([math.log(value) for value in medians]))
+    return middle, low, high
+
+
+def mean_and_interval(values: Sequence[float]) -> tuple[float, float, float]:
+    """Mean of at least two values, and its interval's ends by Student's t."""
+    n, mean = len(values), math.fsum(values) / len(values)
+    error = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1) / n)
     reach = student_quantile((1 + CONFIDENCE) / 2, n - 1) * error
-    return math.exp(mean), math.exp(mean - reach), math.exp(mean + reach)
+    return mean, mean - reach, mean + reach
 
 
 def student_quantile(p: float, df: Any) -> Any:

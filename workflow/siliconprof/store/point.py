@@ -213,18 +213,23 @@ class Test(Open):
     trained_steps: Whole | None = key(None, "training steps done before the test")
 
 
-class Repeat(Open):
-    """A further process of a cell: the raw times of one of its points."""
+class OfProcess(Open):
+    """What each process of a cell has of a point."""
 
     times: Times
+    steps: Steps | None = None
+    operators: Operators | None = None
+
+    def series(self, *names: str) -> Series:
+        """The first of these times that has any entry."""
+        return next((self.times[name] for name in names if self.times.get(name)), [])
 
 
-class Point(Open):
-    """One shape or setting; a training cell has one."""
+class Point(OfProcess):
+    """One shape or setting; a training cell has one. What is no `OfProcess` is of the first process."""
 
     # What was varied, and what follows from it; the workload's `POINT` declares the types.
     params: dict[Name, str | bool | Whole | Annotated[float, Field(ge=0)] | None]
-    times: Times
     memory: Annotated[Memory, Columns("{}")]
     flops: Flops | None = required("floating-point operations of one iteration")
     bytes: Count | None = required("bytes that must move at least in one iteration")
@@ -264,10 +269,8 @@ class Point(Open):
     epoch: Annotated[Epoch, Columns("epoch_{}")] = Epoch()
     test: Annotated[Test, Columns("test_{}")] = Test()
     outcome: Annotated[Outcome, Columns("{}")] = Outcome()
-    repeats: list[Repeat] = NONE
+    repeats: list[OfProcess] = NONE  # of the further processes
     loss: list[float | None] = NONE  # one entry per training step from the first
-    steps: Steps | None = None
-    operators: Operators | None = None
     energy: Energy | None = None
     cold: Cold = Cold()
     rotation: Rotation | None = None
@@ -282,11 +285,11 @@ class Point(Open):
         """Its parameters as canonical JSON: what tells it from the others of its cell."""
         return point_name(self.params)
 
+    @property
+    def processes(self) -> list[OfProcess]:
+        """All, the first one first."""
+        return [self, *self.repeats]
+
     def of_processes(self, name: str) -> list[Series]:
         """The raw times of this name in each process that has any."""
-        all_times = (self.times, *(repeat.times for repeat in self.repeats))
-        return [times[name] for times in all_times if times.get(name)]
-
-    def series(self, *names: str) -> Series:
-        """The first of these times that has any entry."""
-        return next((self.times[name] for name in names if self.times.get(name)), [])
+        return [times for process in self.processes if (times := process.series(name))]
