@@ -31,8 +31,9 @@ from siliconprof.backends._mlx_operators import (
 )
 from siliconprof.backends.base import Unsupported
 
-# They write into an operand that nothing else uses.
-IN_PLACE = {*ELEMENTWISE, "Scatter", "ScatterAxis", "SliceUpdate", "Softmax"}
+# They write into an operand that nothing else uses, the first ones a part of it alone.
+PARTLY = {"Scatter", "ScatterAxis", "SliceUpdate"}
+IN_PLACE = {*ELEMENTWISE, *PARTLY, "Softmax"}
 
 
 def calls(backend: Any, workload: Any, batch: Any) -> list[Call]:
@@ -173,7 +174,9 @@ class _Alone:
             name for name in operands.difference(self.constants) if self._bytes(name) >= SMALL_BYTES
         }
         in_memory = {name for name in large if self._bytes(name) >= self.cache_bytes}
-        spent = spent & (large - cold | in_memory)  # made right before, it comes from a cache else
+        if primitive.name not in PARTLY:
+            spent = spent - (cold - in_memory)  # made right before, it would come from a cache
+        spent = spent & large
         cold = cold & large - spent
         kept = {name: self._made(name) for name in operands - cold - spent}
         mx.eval(list(kept.values()))
