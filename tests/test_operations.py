@@ -38,7 +38,10 @@ EXPERIMENT: dict[str, Any] = {
             "shapes": [[1, 320, 320, 320], [2, 48, 80, 32]],
             "timing": FAST | {"iterations": 20, "max_iterations": 20},
         },
-        "search": {"module": "matmul", "search_budget_s": 1.5, "burst_budget_s": 0.05},
+        "search": {
+            **{"module": "matmul", "search_budget_s": 1.5, "burst_budget_s": 0.05},
+            "shapes": [[1, 256, 256, 256]],  # the first that the search would try
+        },
     },
 }
 

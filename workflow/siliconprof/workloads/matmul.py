@@ -35,7 +35,7 @@ SETTLED = "no neighbour of the best shape was faster by 2 %"
 
 
 class Search:
-    """The search for the fastest shape; every shape measured is a point of the run."""
+    """The search for the fastest shape; every shape measured, in it or before, is a point of the run."""
 
     def __init__(self, workload: Plugin, cell_run: CellRun) -> None:
         parameters, memory_bytes = workload.parameters, cell_run.cell.device_memory_bytes
@@ -78,7 +78,9 @@ class Search:
         return max(rates, key=lambda shape: rates[shape], default=None)
 
     def _try(self, shape: Shape) -> bool:
-        """Measure a shape unless it is too large or too slow; whether it was measured."""
+        """Measure a shape, once, unless it is too large or too slow; whether it is measured."""
+        if shape in self.rates:
+            return True
         if self.width * values(shape) > self.limit_bytes:
             self.refused.add("memory")
             return False
@@ -86,6 +88,11 @@ class Search:
         if self.rates and time.perf_counter() + self._cost_s(shape) > self.ends:
             self.refused.add("budget")
             return False
+        self.measure(shape)
+        return True
+
+    def measure(self, shape: Shape) -> None:
+        """Add the point of a shape."""
         began, timed_before_s = time.perf_counter(), self.cell_run.timed_s
         point = self.workload.point(self.cell_run, shape)
         self.cell_run.add_point(point)
@@ -97,7 +104,6 @@ class Search:
         self.rates[shape] = point["flops"] / statistics.median(point["times"]["step_s"])
         if not point["disturbed"]:
             self.sound[shape] = self.rates[shape]
-        return True
 
     def _cost_s(self, shape: Shape) -> float:
         """Seconds that a shape will take: as many products as the last one, or the plan's most."""
@@ -181,10 +187,11 @@ class Plugin(ProductWorkload):
         return super().planned_s(each_s) + self.parameters["search_budget_s"]
 
     def measure(self, cell_run: CellRun) -> None:
-        for shape in self.parameters["shapes"]:
-            cell_run.add_point(self.point(cell_run, shape))
+        search = Search(self, cell_run)
+        for batch, m, k, n in self.parameters["shapes"]:
+            search.measure((batch, m, k, n))
         if self.parameters["search_budget_s"]:
-            cell_run.method["search"] = Search(self, cell_run).run()
+            cell_run.method["search"] = search.run()
 
     def point(self, cell_run: CellRun, shape: Sequence[int]) -> dict[str, Any]:
         """One shape: checked against float64 on random data, then timed."""
