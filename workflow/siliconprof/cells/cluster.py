@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from siliconprof.errors import UserError, nearest
@@ -113,47 +113,39 @@ def absent(
 # -- what a node is ----------------------------------------------------------------------------
 
 
-def device_of(entry: Mapping[str, Any], host: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The device of a label's node that the label stands for; None where no backend can use it."""
-    return next((device for device in _fitting(entry, host) if device["backends"]), None)
-
-
-def _fitting(entry: Mapping[str, Any], host: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+def device_of(
+    label: str, entry: Mapping[str, Any], host: Mapping[str, Any]
+) -> tuple[list[Mapping[str, Any]], list[dict[str, str]]]:
+    """(the device of a label's node that the label stands for, the entry of `not_measured` without one)."""
     requested = entry["device"]
-    for device in host["devices"]:
-        if device["id"] == requested or (requested == ANY_CPU and device["kind"] == "cpu"):
-            yield device
-
-
-def lacks(label: str, entry: Mapping[str, Any], host: Mapping[str, Any]) -> dict[str, str]:
-    """The entry of `not_measured` for a label whose node cannot be measured."""
+    fitting = [
+        device
+        for device in host["devices"]
+        if device["id"] == requested or (requested == ANY_CPU and device["kind"] == "cpu")
+    ]
+    if usable := [device for device in fitting if device["backends"]]:
+        return usable[:1], []
     present = ", ".join(device["id"] for device in host["devices"]) or "none"
     reason = (
         f"the node to which the resources of label '{label}' led has no such device ({present}); "
         f"narrow cluster.{label}.resources in the config"
     )
-    if any(_fitting(entry, host)):
+    if fitting:
         states = host["backends"].items()
         why = "; ".join(f"{name}: {state['reason']}" for name, state in states if state["reason"])
         reason = f"no backend can use it on the node of label '{label}' ({why}); `--forcerun host` looks again"
-    return {"device": entry["device"], "reason": reason}
+    return [], [{"device": requested, "reason": reason}]
 
 
 # -- what a job may take -----------------------------------------------------------------------
 
 
-def longest_s(experiment: Mapping[str, Any]) -> float:
-    """The most that any cell of an experiment may take, in seconds."""
-    return max(entry["timing"]["time_limit_s"] for entry in experiment["workloads"].values())
-
-
-def minutes(timing: Mapping[str, Any], longest: float) -> int:
+def minutes(experiment: Mapping[str, Any], workload: str) -> int:
     """Minutes to request for a cell: its own limit, and time to wait for one cell of any kind.
 
     Waiting for the host's lock is not in a cell's limit. Where nodes are lent whole nobody else
     holds it, unless an earlier Snakemake was killed and its job runs on.
-
-    Args:
-        longest: seconds, from `longest_s`.
     """
-    return math.ceil((timing["time_limit_s"] + longest + START_S) / 60)
+    entries = experiment["workloads"].items()
+    limits_s = {name: entry["timing"]["time_limit_s"] for name, entry in entries}
+    return math.ceil((limits_s[workload] + max(limits_s.values()) + START_S) / 60)

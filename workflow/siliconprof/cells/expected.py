@@ -51,7 +51,11 @@ def seconds(planned: matrix.PlannedCell, earlier: Record | None) -> float:
         work_s += window_s + 2 * (SETTLE_S + timing["energy_idle_s"])
     if cell.device_kind == "gpu":
         work_s += GPU_WARM_UP_S
-    own_s = 0.0 if planned.forked else INTERPRETER_S + sum(map(import_s, names(resolved)))
+    own_s = (
+        0.0
+        if planned.forked
+        else INTERPRETER_S + sum(import_s(name) for name, _ in resolved.imports())
+    )
     if fresh := 0 if resolved.trains else resolved.workload.fresh_processes:
         once = 1 if planned.forked else fresh
         work_s += once * (INTERPRETER_S + import_s(resolved.backend.framework))
@@ -96,11 +100,6 @@ def _needs_of_models(due: Sequence[matrix.PlannedCell]) -> Iterator[str]:
         millions = cells[0].resolved.workload.n_parameters() / 1e6
         parameters = f"{formatting.significant(millions, 4)} M parameters"
         yield f"{name}: {parameters}, {' to '.join(ends)}{of} on {device}"
-
-
-def names(resolved: ResolvedCell) -> list[str]:
-    """What its process imports."""
-    return [name for name, _ in resolved.imports()]
 
 
 def import_s(name: str) -> float:

@@ -55,14 +55,10 @@ class PlannedCell:
     forked: bool = False  # its process, see `forks`
 
     @cached_property
-    def identity_json(self) -> str:
-        """The canonical JSON of the cell's `identity`; many ask for it, of thousands of cells."""
-        return canonical_json(identity(vars(self.cell)))
-
-    @cached_property
     def arguments(self) -> str:
         """What `measure` is told, as words of a shell: a change in it measures the cell anew."""
-        words = ["--cell", self.identity_json, "--environment", canonical_json(self.environment)]
+        words = ["--cell", canonical_json(identity(vars(self.cell)))]
+        words += ["--environment", canonical_json(self.environment)]
         words += ["--method", f"{METHOD_VERSION}:{self.code.sha256}", "--results", self.results]
         if self.expected is not None:
             words += ["--expect", canonical_json(self.expected)]
@@ -135,8 +131,7 @@ def tested(
     entry = experiment["cluster"].get(host["label"])
     if entry is None:
         return select_devices(experiment, registry, host)
-    device = cluster.device_of(entry, host)
-    return ([], [cluster.lacks(host["label"], entry, host)]) if device is None else ([device], [])
+    return cluster.device_of(host["label"], entry, host)
 
 
 def axes(experiment: Mapping[str, Any], devices: Sequence[Mapping[str, Any]]) -> Iterator[Axes]:
@@ -244,7 +239,7 @@ def _cell(
         parameters["capture"] = entry["capture"]
     if entry.get("repeats", 1) > 1:
         parameters["repeats"] = entry["repeats"]
-    if reason := _skipped(experiment, host, device, backend, name, scenario, precision):
+    if reason := _skipped(experiment, host, device, at):
         parameters["skip"] = reason
     dataset, threads, cpu = entry.get("dataset"), experiment["cpu_threads"], host["cpu"]
     if threads == "auto":
@@ -275,44 +270,29 @@ def _skipped(
     experiment: Mapping[str, Any],
     host: Mapping[str, Any],
     device: Mapping[str, Any],
-    backend: str,
-    name: str,
-    scenario: str,
-    precision: str,
+    at: Axes,
 ) -> str | None:
     """Why the experiment leaves a cell out on this host; None where it does not."""
+    _, backend, name, scenario, precision = at
     if name in experiment["only_forked"] and not forks(host, device, backend):
         return NOT_FORKED
-    plugin = plugins.load("backends", backend)
+    plugin, system = plugins.load("backends", backend), host["os"]["system"]
     is_offloaded = scenario == "offload" and plugin.offload is None
-    if is_offloaded and host["os"]["system"] == "Darwin" and not host["packages"].get("deepspeed"):
+    if is_offloaded and system == "Darwin" and not host["packages"].get("deepspeed"):
         return NO_DEEPSPEED
-    return _emulated(experiment, host, device, backend, name, precision)
+    measured = experiment["emulated_workloads"]
+    if device["kind"] != "cpu" or measured is None or name in measured:
+        return None
+    dtype, why = precision.removeprefix("amp-"), remedies.emulation(host["cpu"], precision)
+    if plugin.emulates_on_cpu(dtype, system):
+        why = why or f"{backend} computes {dtype} on a CPU without instructions for it"
+    return why and f"{why}; measured in {', '.join(measured) or 'no workload'} alone"
 
 
 def forks(host: Mapping[str, Any], device: Mapping[str, Any], backend: str) -> bool:
     """Whether the process of a cell on this host is forked from one that has imported its libraries."""
     may_fork = plugins.load("backends", backend).may_fork(device["kind"])
     return host["os"]["system"] == "Linux" and may_fork and not lifetime.forks_off()
-
-
-def _emulated(
-    experiment: Mapping[str, Any],
-    host: Mapping[str, Any],
-    device: Mapping[str, Any],
-    backend: str,
-    name: str,
-    precision: str,
-) -> str | None:
-    """Why a cell is not measured where its precision is emulated; None where it is."""
-    measured = experiment["emulated_workloads"]
-    if device["kind"] != "cpu" or measured is None or name in measured:
-        return None
-    dtype = precision.removeprefix("amp-")
-    why = remedies.emulation(host["cpu"], precision)
-    if plugins.load("backends", backend).emulates_on_cpu(dtype, host["os"]["system"]):
-        why = why or f"{backend} computes {dtype} on a CPU without instructions for it"
-    return why and f"{why}; measured in {', '.join(measured) or 'no workload'} alone"
 
 
 def _parameters(experiment: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str, Any]:

@@ -19,7 +19,6 @@ class Figure:
 
     value: float | None  # FLOP/s or bytes/s
     source: str | None = None
-    note: str | None = None
     reason: str | None = None
 
 
@@ -30,19 +29,17 @@ class DataSheets:
     registry: Registry
     host: Mapping[str, Any]  # the host file's content
 
-    def entry(self, row: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """The registry's entry of a row's device: by this host's file, or by another's name for it."""
-        devices = self.registry["devices"]
-        if row["source"] == HERE:
-            for device in self.host["devices"]:
-                if device["id"] == row["device"]:
-                    return devices.get(device["registry_id"])
-        return devices.get(row["device"]) or devices.get(registry.kind_of(row["device"]))
-
     def registry_id(self, row: Mapping[str, Any]) -> str | None:
-        """The registry's id of a row's device."""
-        entry, devices = self.entry(row), self.registry["devices"]
-        return next((name for name, of in devices.items() if of is entry), None)
+        """The registry's id of a row's device: by this host's file, or by another's name for it."""
+        ids = [row["device"], registry.kind_of(row["device"])]
+        if row["source"] == HERE:
+            here = [one for one in self.host["devices"] if one["id"] == row["device"]]
+            ids = [one["registry_id"] for one in here] or ids
+        return next((one for one in ids if one in self.registry["devices"]), None)
+
+    def entry(self, row: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """The registry's entry of a row's device."""
+        return self.registry["devices"].get(self.registry_id(row))
 
     def peak(self, row: Mapping[str, Any], number_format: str) -> Figure:
         """Peak of products in fp32, tf32, fp16 or bf16, in FLOP/s."""
@@ -76,4 +73,4 @@ class DataSheets:
             return Figure(None, reason=f"no source gives {what} {entry['name']}")
         source = self.registry["sources"].get(printed["source"]) or {}
         title = source.get("title", printed["source"])
-        return Figure(scale * float(printed["value"]), title, printed.get("note"))
+        return Figure(scale * float(printed["value"]), title)

@@ -14,11 +14,10 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from siliconprof import options
-from siliconprof.errors import UserError, stage
+from siliconprof.errors import UserError
 from siliconprof.store import temporary
 
 LIBRARY_FILE = "libsiliconprof-blas.so"
@@ -87,13 +86,11 @@ def build() -> Path:
     return target
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main() -> None:
     """Build the library and print its path; nothing is due where MLX needs none."""
-    options.parser("siliconprof.hosts.mlx_blas", __doc__).parse_args(argv)
     if sys.platform == "linux":
         print(build())
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(stage(main))
+    options.run(main)

@@ -16,12 +16,11 @@ import importlib.util
 import os
 import shutil
 import sys
-from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 
 from siliconprof import fingerprint, options, packages
-from siliconprof.errors import UserError, stage
+from siliconprof.errors import UserError
 from siliconprof.hosts import machine
 
 EXTENSION = "cpu_adam"
@@ -119,12 +118,10 @@ def build() -> Path:
     return path
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Build the extension unless it exists, and print its path."""
-    options.parser("siliconprof.hosts.offload_ops", __doc__).parse_args(argv)
+def main() -> None:
+    """Build the extension, unless it exists, and print its path."""
     print(build())
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(stage(main))
+    options.run(main)

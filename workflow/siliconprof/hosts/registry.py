@@ -114,13 +114,10 @@ def generic_id(name: str, kind: str = "gpu") -> str:
     """An id for a device without an entry: `cpu-amd-epyc`, `gpu-nvidia-geforce-rtx-5090`."""
     if kind == "cpu":
         name = CPU_NAME_NOISE.sub(" ", name)
-    return names.cut(f"{kind}-{_slug(name) or 'unknown'}", names.LONGEST_LABEL - len("-99"))
+    slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+    return names.cut(f"{kind}-{slug or 'unknown'}", names.LONGEST_LABEL - len("-99"))
 
 
 def kind_of(device_id: str) -> str:
     """The id of a device's kind: of `rtx-4090-2`, the second of its kind, `rtx-4090`."""
     return re.sub(r"-\d+$", "", device_id)
-
-
-def _slug(name: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")

@@ -170,8 +170,7 @@ class Experiment(Files):
         asked = self.config["cluster"][wildcards.host]["resources"].get(name)
         if asked is not None or name != "runtime":
             return asked
-        timing = self.config["workloads"][wildcards.workload]["timing"]
-        return cluster.minutes(timing, cluster.longest_s(self.config))
+        return cluster.minutes(self.config, wildcards.workload)
 
     def cores(self, wildcards: Any) -> int:
         """All that this host gives, so that nothing of the run is beside a cell; one of a job that is

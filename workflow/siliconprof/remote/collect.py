@@ -35,7 +35,6 @@ from siliconprof.store.model import Label, Part, matches
 
 RESULTS_FOLDER = Path("results")
 HOSTS_FILE = Path("config/hosts.yaml")
-CONFIG = "config/config.yaml"
 THERE = Path(__file__).with_name("collect_there.sh")
 FOLDER_THERE = ".siliconprof-collect"  # its presence makes a folder there one of collect's
 # What is sent, where it exists: enough to measure and to set up an environment.
@@ -121,10 +120,7 @@ def chosen(labels_asked: Sequence[str]) -> dict[str, Host]:
 
 def experiment_of(configfile: str, label: str) -> dict[str, Any]:
     """The experiment as a host gets it, checked before anything is sent."""
-    raw = validation.load_yaml(Path(configfile).expanduser())
-    if not isinstance(raw, dict):
-        raise UserError(f"{configfile}: is empty or not a mapping; see config/README.md")
-    raw = raw | {"host": label}
+    raw = config.read(str(Path(configfile).expanduser())) | {"host": label}
     config.resolve(raw, configfile)
     # The host makes no page, and may not know the label of the host that the page is about.
     report = {key: value for key, value in raw.get("report", {}).items() if key != "host"}
@@ -261,7 +257,9 @@ def main(
         Sequence[str], "default: every host", {"nargs": "*", "metavar": "LABEL"}
     ] = (),
     *,
-    configfile: Annotated[str, f"the experiment; default: {CONFIG}", {"metavar": "FILE"}] = CONFIG,
+    configfile: Annotated[
+        str, f"the experiment; default: {config.DEFAULT}", {"metavar": "FILE"}
+    ] = config.DEFAULT,
     ssh_config: Annotated[str | None, "instead of ~/.ssh/config", {"metavar": "FILE"}] = None,
 ) -> int:
     """Collect from hosts side by side and print each one's outcome; 1 when one failed."""
