@@ -12,7 +12,7 @@ import http.server
 import json
 import re
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -108,18 +108,21 @@ def make_handler(repositories: Repositories) -> type[http.server.BaseHTTPRequest
 
 
 @contextlib.contextmanager
-def served(repositories: Repositories) -> Iterator[str]:
+def serving(handler: Callable[..., http.server.BaseHTTPRequestHandler]) -> Iterator[str]:
+    """The address at which a handler answers."""
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def served(repositories: Repositories) -> contextlib.AbstractContextManager[str]:
     """The address of a hub that has these repositories."""
-    handler = make_handler(repositories)
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    return serving(make_handler(repositories))
 
 
 def download(endpoint: str, home: Path, name: str, kind: str, revision: str | None = None) -> Path:

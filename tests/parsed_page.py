@@ -3,14 +3,8 @@
 from __future__ import annotations
 
 import re
-import sys
 from html import unescape
 from html.parser import HTMLParser
-from pathlib import Path
-
-ROOT = Path(__file__).resolve().parents[1]
-if str(ROOT / "workflow") not in sys.path:
-    sys.path.insert(0, str(ROOT / "workflow"))
 
 
 class Page(HTMLParser):

@@ -171,9 +171,9 @@ def fastest(points: list[Row]) -> Iterator[Row]:
         rivals = [o for o in others if o["backend"] != best["backend"]]
         same = [o for o in rivals if o["precision"] == best["precision"]]
         row = best | {"alone": len({o["way"] for o in works[work]}) == 1}
-        row |= times("rival_times", rivals[0], best) | {"rival": rivals[0]} if rivals else {}
+        row |= times("rival_times", rivals[0], best) if rivals else {}
         if same and same[0] is not rivals[0]:
-            row |= times("same_times", same[0], best) | {"same": same[0]}
+            row |= times("same_times", same[0], best)
         yield row
 
 
@@ -209,7 +209,7 @@ def tables(results: Path) -> dict[str, list[Row]]:
     found |= {"points": points, "ceilings": best, "checks": lines, "fastest": [*fastest(points)]}
     for x in best:
         title = {"matmul": "product", "amortised": "launch"}.get(x["quantity"], x["quantity"][:-10])
-        row = {"backend_label": x["backend"], "precision": x["precision"], "title": title, "of": x}
+        row = {"backend_label": x["backend"], "precision": x["precision"]}
         found["limits"].append(row | ends(title, x["ends"]))
     products = [x for x in best if x["quantity"] == "matmul" and x["precision"] == "fp32"]
     found["paper-table-1"] = [x | ends("measured", x["ends"]) for x in products[-1:]]

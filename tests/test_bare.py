@@ -142,9 +142,8 @@ def test_torch(checkout: Checkout, tmp_path: Path) -> None:
     }
     for record in made.values():
         assert record["precision"]["effective"] == "fp32"
-        assert (
-            "session.measurement" in {*record["modules_loaded"]} & record["code"]["modules"].keys()
-        )
+        known = {*record["modules_loaded"]} & record["code"]["modules"].keys()
+        assert "session.measurement" in known
     # Carried here, they are another host's.
     shutil.copytree(box.path / "results/records/box", checkout.path / "results/records/box")
     foreign = checkout.snakemake("-n", "results/tables/cells.csv", "--quiet", "progress").stdout

@@ -82,7 +82,7 @@ def test_a_set_up_that_cannot_build_says_why() -> None:
 def test_a_wrong_value_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv(blas.BLAS_VARIABLE, "mine")
     works, why = plugins.load("backends", "mlx")().available()
-    assert not works and why == "SILICONPROF_MLX_BLAS is 'mine'; expected 'own', or leave it unset"
+    assert not works and "SILICONPROF_MLX_BLAS is 'mine'; expected 'own'" in why
     error = detect.probe("mlx")["error"]
     assert why in error and "unset it" in detect.fix_of(error, "mlx")
     made = measured(product([1, 8, 8, 8]), tmp_path, SILICONPROF_MLX_BLAS="mine")

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from conftest import QUICK, Checkout
-from siliconprof.cells import config
 
 TOOL = '#!/bin/sh\n[ "$1" = -o ] && shift\necho "$@" >"$1"\nshift 2\nexec "$@"\n'
 PRODUCT = {"module": "matmul", "backends": ["torch-cpu"], "shapes": [[1, 8, 8, 8]]}
@@ -52,16 +51,8 @@ def test_a_cell_runs_under_a_command_or_says_in_a_line_why_not(
     flags = {name: [flag["code"] for flag in records[name]["flags"]] for name in records}
     assert "captured" in flags["under"] and "captured" not in flags["plain"]
     assert under["method"]["process"] == "an interpreter of its own"
-    assert (missing["status"], missing["reason"]) == (
-        "failed",
-        "capture: no-such-tool is not on PATH",
-    )
+    assert missing["status"] == "failed" and "no-such-tool is not on PATH" in missing["reason"]
     if "perf" in records:
         assert records["perf"]["status"] == "ok"
         (counts,) = folder.rglob("perf/auto/fp32/perf")
         assert "task-clock" in counts.read_text()
-
-
-def test_a_command_that_no_shell_would_read_is_a_mistake_of_the_config() -> None:
-    wrong = config.check({"workloads": {"a": PRODUCT | {"capture": "tool 'x"}}})
-    assert wrong == ["workloads.a.capture: is no command: No closing quotation"]

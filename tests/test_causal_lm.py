@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ROOT, NoClock, cpu_cell, defaults, opened, own_project
+from conftest import ROOT, NoClock, counted_flops, cpu_cell, defaults, opened, own_project
 from models import SMOLLM2, kept_in_torch, tokens
 from siliconprof import formatting, plugins
 from siliconprof.cells import config, matrix, model_file
@@ -58,13 +58,16 @@ DENSE = in_campaigns(kind for kind in OWN if "num_local_experts" not in OWN[kind
 SHAPE = {"batch_size": 4, "seq_len": 32}
 
 
+def look(model: str | None, inline: dict[str, Any] | None = None, **lora: Any) -> ModelFacts:
+    """What is found of a hub id, a folder, or a config of the experiment."""
+    spec = {"model": model, "config": inline, "lora_rank": 0, "lora_targets": None} | lora
+    return model_file.look_at_model(spec)
+
+
 @cache
 def facts(kind: str, lora_rank: int = 0) -> ModelFacts:
     """What is known of a small model of a type."""
-    own = SMALL | OWN[kind] | {"model_type": kind}
-    return model_file.look_at_model(
-        {"model": None, "config": own, "lora_rank": lora_rank, "lora_targets": None}
-    )
+    return look(None, SMALL | OWN[kind] | {"model_type": kind}, lora_rank=lora_rank)
 
 
 def causal_lm(kind: str, folder: Path, **own: Any) -> Any:
@@ -137,51 +140,26 @@ def test_the_peak_of_a_step_is_predicted(kind: str, backend: str, tmp_path: Path
 
 
 def test_operations_of_a_step_are_those_that_torch_counts(tmp_path: Path) -> None:
-    """Of products, which `flop_counter` knows; the CPU's attention it does not. Norms are 0.1 %."""
-    from torch.utils.flop_counter import FlopCounterMode
-
+    """Of products; norms are 0.1 %."""
     for kind in FAST:
         workload = causal_lm(kind, tmp_path)
-        stepper = opened("torch-cpu").stepper(workload, 0)
-        with FlopCounterMode(display=False) as counter:
-            stepper.step(tokens(3, 4), NoClock())
-        known = workload.facts
-        attention = 12 * known.n_layer * known.n_head * known.head_dim * 32 * 4 * 32
         flops, source = workload.flops_per_step()
-        assert flops - attention == pytest.approx(counter.get_total_flops(), rel=0.01)
+        assert flops == pytest.approx(counted_flops(workload, tokens(3, 4)), rel=0.01)
         assert source.startswith("6N + 12 n_layer n_head head_dim seq_len")
 
 
-QWEN3 = {"model_type": "qwen3", "hidden_size": 1024, "intermediate_size": 3072, "head_dim": 128}
-QWEN3 |= {"num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 8}
-QWEN3 |= {"vocab_size": 151936, "tie_word_embeddings": True}
-LLAMA1B = {"model_type": "llama", "hidden_size": 2048, "intermediate_size": 8192}
-LLAMA1B |= {"num_hidden_layers": 16, "num_attention_heads": 32, "num_key_value_heads": 8}
-LLAMA1B |= {"vocab_size": 128256, "tie_word_embeddings": True}
-
-
-@pytest.mark.parametrize(
-    ("of_model", "n_parameters"),
-    [(SMOLLM2, 134_515_008), (QWEN3, 596_049_920), (LLAMA1B, 1_235_814_400)],
-    ids=["SmolLM2-135M", "Qwen3-0.6B", "Llama-3.2-1B"],
-)
 @pytest.mark.campaign
-def test_large_models_are_known_without_being_built(
-    of_model: dict[str, Any], n_parameters: int
-) -> None:
-    found = model_file.look_at_model(
-        {"model": None, "config": of_model, "lora_rank": 0, "lora_targets": None}
-    )
-    assert found.n_parameters == n_parameters
-    assert sum(count * stage.weights for count, stage in found.stages) == n_parameters
+def test_a_large_model_is_known_without_being_built() -> None:
+    found = look(None, SMOLLM2)
+    assert found.n_parameters == 134_515_008
+    assert sum(count * stage.weights for count, stage in found.stages) == 134_515_008
 
 
 def test_gpt2_is_known_without_a_look_at_it() -> None:
     """By arithmetic, what a look at its config finds; the bytes kept are counted elsewhere."""
     entry = {"size": "nano", "lora_rank": 4, "dataset_vocab_size": 512} | SHAPE
     own = plugins.load("workloads", "gpt2")(defaults("gpt2", **entry)).facts
-    lora = {"lora_rank": 4, "lora_targets": ["c_attn"]}
-    found = model_file.look_at_model({"model": None, "config": own.config} | lora)
+    found = look(None, own.config, lora_rank=4, lora_targets=["c_attn"])
     assert own.config.items() <= found.config.items()
     stages = tuple((count, replace(stage, kept=None)) for count, stage in found.stages)
     assert replace(found, config=own.config, stages=stages) == own
@@ -209,9 +187,8 @@ def folder_of(path: Path, **content: Any) -> str:
 
 def refused(model: str | None, inline: dict[str, Any] | None = None, **lora: Any) -> str:
     """The one line by which a model is refused."""
-    spec = {"model": model, "config": inline, "lora_rank": 0, "lora_targets": None} | lora
     with pytest.raises(UserError) as raised:
-        model_file.look_at_model(spec)
+        look(model, inline, **lora)
     assert "\n" not in str(raised.value)
     return str(raised.value)
 
@@ -232,24 +209,16 @@ def test_what_is_no_causal_language_model_is_refused_in_one_line(
         "half": ({"vocab_size": 3}, "has no model_type"),
         "quantised": ({"model_type": "llama", "quantization_config": {"bits": 4}}, "quantised"),
         "seeing": ({"model_type": "gemma3", "vision_config": {"x": 1}}, "a vision model"),
-        "encoder": (
-            {"model_type": "bert", "architectures": ["BertForMaskedLM"]},
-            "it is BertForMaskedLM, no causal language model",
-        ),
+        "encoder": ({"model_type": "bert", "architectures": ["BertForMaskedLM"]}, "no causal"),
         "both": ({"model_type": "t5", "is_encoder_decoder": True}, "no causal language model"),
-        "unknown": (
-            {"model_type": "lama"},
-            "of model_type 'lama', and code that comes with a model",
-        ),
+        "unknown": ({"model_type": "lama"}, "code that comes with a model"),
     }
     for name, (content, said) in cases.items():
         assert said in refused(folder_of(tmp_path / name, **content)), name
     assert "did you mean 'llama'?" in refused(None, {"model_type": "lama"})
-    assert "transformers refuses its config" in refused(
-        None, {"model_type": "llama", "vocab_size": "x"}
-    )
-    small = SMALL | {"model_type": "llama"}
-    wrong = refused(None, small, lora_rank=2, lora_targets=["q_prj"])
+    llama = SMALL | {"model_type": "llama"}
+    assert "transformers refuses its config" in refused(None, llama | {"vocab_size": "x"})
+    wrong = refused(None, llama, lora_rank=2, lora_targets=["q_prj"])
     assert "no linear layers 'q_prj'" in wrong and "did you mean 'q_proj'?" in wrong
 
 
@@ -264,9 +233,7 @@ def test_a_config_says_what_is_wrong_with_a_model(tmp_path: Path) -> None:
     assert mistakes(config={"model_type": "llama"}) == []
     assert mistakes(model="owner/name@main") == []
     (neither,) = mistakes()
-    assert neither == (
-        "workloads.mine.model: neither is set; expected a hub id or folder, or an inline `config`"
-    )
+    assert "workloads.mine.model: neither is set" in neither
     (both,) = mistakes(config={"model_type": "llama"}, model="owner/name")
     assert "both are set" in both
     (absent,) = mistakes(model=f"{tmp_path}/nowhere")
@@ -297,9 +264,8 @@ def test_pretrained_weights_are_read_in_bf16_and_under_another_shape_refused(
     folder = tmp_path / "mine"
     model = LlamaForCausalLM(LlamaConfig(**SMALL)).to(torch.bfloat16)
     model.save_pretrained(folder)
-    spec = {"model": str(folder), "config": None, "lora_rank": 0, "lora_targets": None}
     path = tmp_path / "mine.json"
-    temporary.write(path, json.dumps(model_file.look_at_model(spec).to_document()))
+    temporary.write(path, json.dumps(look(str(folder)).to_document()))
     own = {"model": str(folder), "weights": "pretrained", "model_file": str(path)}
     own |= {"dataset_vocab_size": 512, **SHAPE}
     workload = plugins.load("workloads", "causal_lm")(defaults("causal_lm", **own))
@@ -311,9 +277,7 @@ def test_pretrained_weights_are_read_in_bf16_and_under_another_shape_refused(
         assert stepper.evaluate(tokens(1, 4)) == pytest.approx(expected, rel=1e-5)
     assert workload.weights_origin()["weights_path"] == str(folder)
     LlamaForCausalLM(LlamaConfig(**SMALL | {"intermediate_size": 100})).save_pretrained(folder)
-    with pytest.raises(
-        UserError, match=r"^model .* has shape \(100, 64\), the model's is \(96, 64\)"
-    ):
+    with pytest.raises(UserError, match=r"^model .* has shape \(100, 64\), .* is \(96, 64\)"):
         list(workload.initial_weights(0))
 
 
@@ -331,11 +295,7 @@ def test_a_model_takes_the_place_of_the_workloads() -> None:
     entries = made["workloads"]
     operations = {name for name, entry in entries.items() if entry["module"] != "causal_lm"}
     assert operations == {
-        "matmul-small",
-        "matmul-large",
-        "bandwidth",
-        "bandwidth-gpu",
-        "kernel-launch",
+        *("matmul-small", "matmul-large", "bandwidth", "bandwidth-gpu", "kernel-launch")
     }
     trained = {name: entries[name] for name in entries if name not in operations}
     assert [*trained] == [

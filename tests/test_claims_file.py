@@ -76,17 +76,11 @@ def test_a_bad_claims_file_gets_a_line_for_each_mistake(
     [
         ({"value": "1 / epch_s"}, "q: no column is called 'epch_s'; did you mean 'epoch_s'?"),
         ({"word": "verdct"}, "q: no column is called 'verdct'; did you mean 'verdict'?"),
-        (
-            {"value": "(epoch_s"},
-            "q.value: is '(epoch_s'; expected a formula with its brackets closed",
-        ),
+        ({"value": "(epoch_s"}, "expected a formula with its brackets closed"),
         ({"value": "epoch_s) * (2"}, "expected a formula with its brackets closed"),
         ({"value": "epoch_s.step_s"}, "expected a formula of columns"),
         ({"value": "epoch_s +* 2"}, "q.value: is 'epoch_s +* 2'; expected a formula of columns"),
-        (
-            {"value": "epoch_s", "unit": "tims"},
-            "FLOP, nat, steps, byte, million, faults, J, s; did",
-        ),
+        ({"value": "epoch_s", "unit": "tims"}, "did you mean"),
         ({"value": "epoch_s", "word": "verdict"}, "q: expected one of value, word and reader"),
     ],
 )

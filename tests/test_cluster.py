@@ -101,9 +101,7 @@ def test_unknown_devices_and_labels_are_refused() -> None:
     with pytest.raises(UserError, match=r"devices\.0: 'hal' is neither .* mean 'hall'\?"):
         cluster.missing(config.resolve(SMALL | {"devices": ["hal"]}), known)
     entries = {"one": {"device": "cpu", "resources": {"mem_mb": 1}}, "two": {"device": "cpu"}}
-    with pytest.raises(
-        UserError, match=r"^config: cluster\.two\.resources: lacks mem_mb, which an"
-    ):
+    with pytest.raises(UserError, match=r"^config: cluster\.two\.resources: lacks mem_mb"):
         cluster.missing(config.resolve(SMALL | {"cluster": entries}), known)
     with pytest.raises(UserError, match=r"no label .* any of them \(hall: cpu, far.hall: h200\)"):
         cluster.missing(config.resolve(SMALL | {"devices": ["m2-ultra-76"]}), known)
@@ -133,10 +131,8 @@ def test_a_submitted_run_looks_at_its_nodes_first(lab: Checkout) -> None:
     assert looked_at(done) == {"far.hall"}  # which holds up no other label
 
     # Other resources lead to other nodes, so somebody looks again. A later file is laid over.
-    for name, own in {
-        "one": {"constraint": "a100", "gres": "gpu:2"},
-        "two": {"constraint": "ib"},
-    }.items():
+    others = {"one": {"constraint": "a100", "gres": "gpu:2"}, "two": {"constraint": "ib"}}
+    for name, own in others.items():
         other = {"cluster": {"hall": {"resources": own}}}
         (lab.path / f"{name}.yaml").write_text(yaml.safe_dump(other))
     done = lab.snakemake("measured", *LISTED, "--configfile", "one.yaml", "two.yaml")
@@ -169,9 +165,8 @@ echo $!
 def test_the_profile_that_the_docs_print_for_pbs_submits_cells(tmp_path: Path) -> None:
     """It gives Snakemake no cores, which the submitting host needs none of for a job elsewhere."""
     project = own_project(tmp_path, shared=False)
-    project.configure(
-        **SMALL | {"cluster": {"hall": {"device": "cpu", "resources": {"queue": "gpu"}}}}
-    )
+    queue = {"hall": {"device": "cpu", "resources": {"queue": "gpu"}}}
+    project.configure(**SMALL | {"cluster": queue})
     text = (ROOT / "docs/cluster.md").read_text(encoding="utf-8")
     (printed,) = re.findall(r"```yaml\n(# profiles/pbs/config.yaml;.*?)```", text, re.S)
     profile = project.path / "profiles/pbs/config.yaml"

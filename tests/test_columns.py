@@ -9,8 +9,6 @@ import pytest
 import siliconprof
 from conftest import ROOT
 from golden import update
-from siliconprof.analyse import answer
-from siliconprof.analyse.frames import Frames
 from siliconprof.errors import UserError
 from siliconprof.store import column_docs, columns, table_files
 from synthetic_results import kernel_launch, make, matmul, metered, probed, training
@@ -68,26 +66,6 @@ def test_a_table_is_read_by_its_declaration(results: Path) -> None:
     assert read.texts["temperature"].tolist() == [0]
     assert read.cells["data_synthetic"].dtype == "boolean"
     assert read.points is read.points
-
-
-def test_results_csv_has_the_numbers_of_the_answer(tmp_path: Path) -> None:
-    """A line per training and operation, and one for a cell without."""
-    failed = training(0.2, workload="gpt2-failed")
-    failed |= {"status": "failed", "reason": "it broke", "points": []}
-    results = make(tmp_path, [training(0.1), failed, training(0.3, backend="mlx"), matmul()])
-    read = siliconprof.load(results)
-    assert len(read.results) == len(read.points) + 1
-    point = [*table_files.KEY, "point"]
-    lines = read.results.set_index(point)
-    shipped = (ROOT / "config/published", ROOT / "config/devices.yaml")
-    frames = Frames.load(results / "matrix.json", results / "tables", *shipped)
-    (best,) = answer.fastest(frames).to_dict("records")
-    line = lines.loc[tuple(best[name] for name in point)]
-    assert line["step_ms"] == pytest.approx(best["whole_step_ms"])
-    product = read.ceilings.query("quantity == 'matmul' and precision == 'fp32'")["value"].max()
-    assert line["share_of_ceiling"] == pytest.approx(best["flop_per_s"] / product)
-    (missing,) = read.results.query("workload == 'gpt2-failed'").to_dict("records")
-    assert missing["status"] == "failed" and missing["step_ms"] != missing["step_ms"]
 
 
 def test_a_name_that_is_no_table_and_a_folder_without_results_are_said(

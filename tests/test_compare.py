@@ -205,10 +205,8 @@ def test_bad_input_is_one_line_and_status_2(tmp_path: Path) -> None:
     put(tmp_path / "a", matmul(backend="mlx"))
     path = put(tmp_path / "b", training(0.1))
     assert "expected KEY=VALUE" in bad(tmp_path, "a", "b", "--where-b", "backend")
-    assert "did you mean 'mlx'?; there are: mlx" in bad(tmp_path, "a", "--where-b", "backend=mxl")
-    assert "choose one by --where-a backend=mlx" in bad(
-        tmp_path, "a", "a", "--where-b", "backend=mlx"
-    )
+    said = bad(tmp_path, "a", "a", "--where-b", "backend=mlx")
+    assert "choose one by --where-a backend=mlx" in said
     assert "a and b have no cell" in bad(tmp_path, "a", "b")
     path.write_text(path.read_text().replace("Linux-6.1", "Linux-6.2"))
     assert "does not match its own `sha256`" in bad(tmp_path, "a", "b")

@@ -84,15 +84,11 @@ def test_a_wrong_config_is_refused_with_all_its_mistakes(checkout: Checkout) -> 
     assert told.keys() == expected.keys() and len(lines) == len(expected)
     for where, what in expected.items():
         assert re.fullmatch(what.replace("?", r"\?"), told[where]), told[where]
-    checkout.configure(devices=["local", "rtx-4900"], workloads={"a": PRODUCT})
-    done = checkout.snakemake("-n", check=False)
-    (line,) = (one.strip() for one in done.stdout.splitlines() if "config: devices" in one)
-    wrong = r"config: devices.1: 'rtx-4900' is neither in .* nor on this host .*'rtx-4090'\?"
-    assert re.fullmatch(wrong, line), line
 
 
 WORDS = {"source": "builtin", "vocab_size": 300}
 TALK = WORDS | {"kind": "speech", "clip_seconds": 1}
+FOLDER = TALK | {"source": "folder", "path": "x"}
 IMAGES = {"kind": "images", "source": "builtin", "n_train": 100, "n_validation": 40, "n_test": 50}
 TRAINED = {"trainer": "plain", "size": "nano", "batch_size": 4, "dataset": "words"}
 GPT2 = TRAINED | {"module": "gpt2"}
@@ -114,6 +110,8 @@ GRID = {"module": "transformer_grid", "n_embd": [16], "n_head": [3, 16], "batch_
         (EPOCHS | {"module": "cnn", "batch_sizes": [8, 128]}, "the data set has 100 training"),
         (EPOCHS | {"module": "mlp", "trainer": "plain"}, "is 'plain'; expected one of: epochs"),
         (EPOCHS | {"module": "mlp", "batch_sizes": [8, 8]}, "batch_sizes"),
+        (PRODUCT | {"capture": "tool 'x"}, "capture: is no command"),
+        (PRODUCT | {1: 2}, "the key 1 is not text; put it in quotes"),
         (GRID, "n_embd: is [16]; expected one that is a multiple of 2 n_head of [3, 16]"),
     ],
     ids=str,
@@ -128,17 +126,9 @@ def test_a_mistake_in_an_entry_is_one_line(entry: dict[str, Any], said: str) -> 
     ("where", "entry", "said"),
     [
         ("kind", TALK | {"kind": "speach"}, "did you mean 'speech'"),
-        (
-            "clip_seconds",
-            WORDS | {"clip_seconds": 3},
-            "belongs to kind speech; this data set is of",
-        ),
-        ("path", TALK | {"source": "folder"}, "is missing; expected a folder"),
-        (
-            "revision",
-            TALK | {"source": "folder", "path": "x", "revision": "main"},
-            "has one revision",
-        ),
+        ("clip_seconds", WORDS | {"clip_seconds": 3}, "belongs to kind speech"),
+        ("path", TALK | {"source": "folder"}, "expected a folder"),
+        ("revision", FOLDER | {"revision": "main"}, "has one revision"),
         ("vocab_size", TALK | {"vocab_size": 260}, "expected at least 261"),
         ("tokenizer", IMAGES | {"tokenizer": "gpt2"}, "belongs to kind text or speech"),
         ("vocab_size", {"source": "builtin"}, "is missing; expected integer"),
@@ -147,11 +137,6 @@ def test_a_mistake_in_an_entry_is_one_line(entry: dict[str, Any], said: str) -> 
 def test_a_mistake_in_a_data_set_is_one_line(where: str, entry: dict[str, Any], said: str) -> None:
     (line,) = config.check({"datasets": {"a": entry}, "workloads": {"product": PRODUCT}})
     assert line.startswith(f"datasets.a.{where}: ") and said in line
-
-
-def test_a_key_that_is_no_text_is_named() -> None:
-    said = "workloads.a.1: the key 1 is not text; put it in quotes"
-    assert said in config.check({"workloads": {"a": {1: 2}}})
 
 
 # -- a damaged record --------------------------------------------------------------------------
@@ -247,8 +232,8 @@ def test_what_is_computed_without_instructions_is_measured_in_the_smallest_workl
         assert {key for key, refusal in refused.items() if refusal} == skipped
         line = "this processor computes bf16 without instructions for it"
         of_mlx = "mlx computes bf16 on a CPU without instructions for it"
+        why = of_mlx if "avx512_bf16" in features else line
         for key in skipped:
-            why = of_mlx if "avx512_bf16" in features else line
             assert refused[key] == ("skipped", f"{why}; measured in a alone")
         said = "\n".join(doctor.before_a_run(host, 0.0, {"fp32", "amp-bf16"}))
         assert (line in said) == ("avx512_bf16" not in features)
@@ -259,6 +244,4 @@ def test_a_device_that_no_backend_can_use_is_not_measured() -> None:
     devices = registry.load(ROOT / "config" / "devices.yaml")
     expansion = matrix.expand(experiment, devices, host_of("desk", CPU))
     (missing,) = expansion.not_measured
-    assert missing["device"] == "mi300x" and missing["reason"].startswith(
-        "not supported: no backend"
-    )
+    assert missing["device"] == "mi300x" and "no backend" in missing["reason"]

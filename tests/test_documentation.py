@@ -12,13 +12,8 @@ from conftest import ROOT, Checkout, own_project
 from siliconprof.pipeline import cli
 from synthetic_results import command
 
-PAGES = [
-    *(
-        ROOT / name
-        for name in ("README.md", "CHANGELOG.md", "config/README.md", "results/README.md")
-    ),
-    *sorted((ROOT / "docs").glob("*.md")),
-]
+PAGES = [ROOT / f"{name}.md" for name in ("README", "CHANGELOG", "config/README", "results/README")]
+PAGES += sorted((ROOT / "docs").glob("*.md"))
 COMMAND = r"(?:siliconprof|snakemake|make|pip|bash) [^`\n]*"
 # What a person puts in the place of these.
 MEANT = {"explain A B": "explain gpt2-nano-plain/torch-cpu/fp32 gpt2-nano-plain/mlx/fp32"}
@@ -115,10 +110,8 @@ def test_commands_and_links_of_the_documentation_exist() -> None:
             cli.dispatch([verb, "--help"])
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     targets = {words[1] for words in commands if words[0] == "make"}
-    assert targets and all(
-        re.search(rf"^[\w -]*\b{target}\b[\w -]*:", makefile, re.M)
-        for target in targets - {"ENV=cpu"}
-    )
+    for target in targets - {"ENV=cpu"}:
+        assert re.search(rf"^[\w -]*\b{target}\b[\w -]*:", makefile, re.M), target
     for page, text in texts.items():
         links = re.findall(r"\]\((?!http)([^)#]+)", text)
         assert [link for link in links if not (page.parent / link).exists()] == [], page
@@ -129,10 +122,9 @@ def test_commands_and_links_of_the_documentation_exist() -> None:
 
 def named(under: tuple[str, ...]) -> set[str]:
     """Paths that pages name, below some folders."""
-    found = (
-        re.findall(r"`([\w./-]+/[\w./-]*)`", prose(p.read_text(encoding="utf-8"))) for p in PAGES
-    )
-    return {path for paths in found for path in paths if path.startswith(under)}
+    texts = (prose(page.read_text(encoding="utf-8")) for page in PAGES)
+    found = (path for text in texts for path in re.findall(r"`([\w./-]+/[\w./-]*)`", text))
+    return {path for path in found if path.startswith(under)}
 
 
 def test_paths_that_the_documentation_names_exist() -> None:

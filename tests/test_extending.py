@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import re
 import shutil
 import sys
@@ -12,6 +11,7 @@ import pytest
 import yaml
 from conftest import ROOT, Checkout, copy_project
 from siliconprof.hosts import machine
+from synthetic_results import shown_table
 
 GUIDE = ROOT / "docs" / "extending.md"
 # A block of code, and before it the file that it is, or is a part of.
@@ -41,12 +41,6 @@ def extended(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     return checkout
 
 
-def table(checkout: Checkout, name: str) -> list[dict[str, str]]:
-    """The rows of a default table, as its file has them."""
-    path = checkout.path / "results/figures" / f"declared-{name}.csv"
-    return list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
-
-
 @pytest.mark.campaign
 def test_every_example_of_the_guide_reaches_the_page(extended: Checkout) -> None:
     """Workload, backend, device and data set in the records; tables, figure and names on the page."""
@@ -63,7 +57,8 @@ def test_every_example_of_the_guide_reaches_the_page(extended: Checkout) -> None
         assert plain == (backend == "torch-plain")
         if workload == "gpt2-nano":
             assert record["dataset"]["name"] == "reviews"
-    lines = table(extended, "softmax")
+    results = extended.path / "results"
+    lines = shown_table(results, "declared-softmax")
     points = [
         (point["params"]["rows"], point["params"]["columns"], point["quantities"]["rows_per_s"])
         for (workload, _), record in cells.items()
@@ -73,8 +68,8 @@ def test_every_example_of_the_guide_reaches_the_page(extended: Checkout) -> None
     assert {"step_ms", "bytes_per_s"} <= lines[0].keys()
     found = [[float(line[name]) for name in ("rows", "columns", "rows_per_s")] for line in lines]
     assert np.allclose(sorted(found), sorted(points), rtol=1e-9)
-    assert len(table(extended, "probe-context_switches")) == 6
-    assert (extended.path / "results/figures/softmax.svg").stat().st_size > 1000
+    assert len(shown_table(results, "declared-probe-context_switches")) == 6
+    assert (results / "figures/softmax.svg").stat().st_size > 1000
     for shown in ('id="softmax"', "Involuntary context switches", "Ryzen 9 9950X of the desk"):
         assert shown in page
 

@@ -59,9 +59,8 @@ def test_a_fork_measures_what_a_fresh_interpreter_measures(
             del forking.environment[fork_server.SERVER_VARIABLE]
         made[way] = measure(forking, cell("fine", backend=backend))
     fork, fresh = made["second"], made["fresh"]
-    assert [m["method"]["process"] for m in made.values()] == [child.FORKED_METHOD] * 2 + [
-        child.FRESH
-    ]
+    ways = [m["method"]["process"] for m in made.values()]
+    assert ways == [child.FORKED_METHOD, child.FORKED_METHOD, child.FRESH]
     assert fork["status"] == fresh["status"] == "ok"
     for part in ("cell", "code", "modules_loaded", "precision"):
         assert fork[part] == fresh[part], part
@@ -97,23 +96,18 @@ def test_what_is_not_forked_starts_no_tree(forking: Checkout) -> None:
 
 
 @pytest.mark.slow
-def test_where_no_process_can_fork_the_cell_starts_afresh(forking: Checkout) -> None:
-    """A line in the record, and no harm."""
-    del forking.environment[lifetime.PIPELINE_VARIABLE]
+@pytest.mark.parametrize("why", ["refused", "opens the device"])
+def test_where_no_process_can_fork_the_cell_starts_afresh(forking: Checkout, why: str) -> None:
+    """Where nobody answers; where an import asks the device, whose context is of no use in a fork."""
+    if why == "refused":
+        del forking.environment[lifetime.PIPELINE_VARIABLE]
+    else:
+        backend = forking.path / "workflow/siliconprof/backends/mlx.py"
+        with backend.open("a", encoding="utf-8") as file:
+            file.write("\n    def bad_fork(self) -> bool:\n        return True\n")
     made = measure(forking, cell("fine"))
     assert made["status"] == "ok"
-    assert re.fullmatch(f"{child.FRESH}, since .*refused.*", made["method"]["process"])
-
-
-@pytest.mark.slow
-def test_where_an_import_opens_the_device_the_cell_starts_afresh(forking: Checkout) -> None:
-    """Its context would be of no use in a fork: as where a library asks CUDA while it is imported."""
-    backend = forking.path / "workflow/siliconprof/backends/mlx.py"
-    with backend.open("a", encoding="utf-8") as file:
-        file.write("\n    def bad_fork(self) -> bool:\n        return True\n")
-    made = measure(forking, cell("fine"))
-    assert made["status"] == "ok"
-    assert re.fullmatch(f"{child.FRESH}, since .*opens the device.*", made["method"]["process"])
+    assert re.fullmatch(f"{child.FRESH}, since .*{why}.*", made["method"]["process"])
 
 
 def test_a_cell_whose_parent_is_killed_has_failed(forking: Checkout) -> None:

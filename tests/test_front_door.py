@@ -9,10 +9,8 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from html import unescape
 from pathlib import Path
-from typing import Annotated, Any
 from unittest.mock import patch
 
 import pytest
@@ -29,27 +27,18 @@ FILES = {
     "broken.yaml": ("a: 1\nb: [1, 2\nc: 3\n", "line 3, column 2: not YAML"),
     "list.yaml": ("- 1\n", "is empty or no mapping"),
     "control.yaml": ("a: \x1b[2J\n", "not YAML"),
-    "escape.yaml": (
-        'report: {title: "a \\e[2J b"}\n',
-        "report.title: has the control character \\x1b",
-    ),
+    "escape.yaml": ('report: {title: "a \\e[2J b"}\n', "report.title: has the control character"),
     "case.yaml": (
         "workloads: {Product: {module: matmul, shapes: [[1, 8, 8, 8]]}}\n",
-        "workloads.Product: differs from 'product' in case alone",
+        "in case alone",
     ),
     "huge.yaml": (f"seed: {10**400}\n", "seed: "),
     "backend.yaml": ("backends: [torch-cup]\n", "did you mean 'torch-cpu'?"),
     "host.yaml": ("host: a/b\n", "host: is 'a/b'"),
     "device.yaml": ("devices: [rtx-4900]\n", "did you mean 'rtx-4090'?"),
     "cluster.yaml": ("cluster: {hall: {device: h20}}\n", "did you mean 'h200'?"),
-    "workload.yaml": (
-        "workloads: {prodcut: {timing: {budget_s: 1}}}\n",
-        "workloads: no entry 'prodcut'; did you mean 'product'?",
-    ),
-    "dataset.yaml": (
-        "datasets: {word: {vocab_size: 400}}\n",
-        "datasets: no entry 'word'; did you mean 'words'?",
-    ),
+    "workload.yaml": ("workloads: {prodcut: {timing: {budget_s: 1}}}\n", "did you mean 'product'?"),
+    "dataset.yaml": ("datasets: {word: {vocab_size: 400}}\n", "did you mean 'words'?"),
 }
 
 
@@ -98,10 +87,7 @@ def refused(door: Checkout, line: str) -> str:
         ("explain a b", "no folder of results"),
         ("predict", "name one: a training of the results, or --model"),
         ("predict --model gpt2-mni --batch 2", "did you mean 'gpt2-mini'?"),
-        (
-            "predict --model gpt2-mini --batch 0",
-            "batch_size: is 0; expected greater than or equal to 1",
-        ),
+        ("predict --model gpt2-mini --batch 0", "batch_size: is 0; expected greater"),
         ("predict --model gpt2-mini --batch 2 --precision fp31", "did you mean 'fp32'?"),
         ("predict --model gpt2-mini --batch 2 --faster product=2", "did you mean 'products'?"),
         ("predict --model gpt2-mini --batch 2 --faster products", "expected a number above 0"),
@@ -166,28 +152,6 @@ def test_snakemake_says_what_is_wrong(door: Checkout, line: str, said: str) -> N
     assert done.returncode and said in done.stdout + done.stderr  # of a dry run on the first
 
 
-def test_a_wrong_config_is_an_error_of_snakemake_s_interface(
-    door: Checkout, tmp_path: Path
-) -> None:
-    """Whoever calls it from Python, as an outer program does, catches that."""
-    (tmp_path / "wrong.yaml").write_text("hosst: a\n")
-    script = (
-        "from pathlib import Path\n"
-        "from snakemake.api import SnakemakeApi\n"
-        "from snakemake.exceptions import WorkflowError\n"
-        "from snakemake.settings.types import ConfigSettings, ResourceSettings\n"
-        "with SnakemakeApi() as api:\n"
-        "    flow = api.workflow(ResourceSettings(), snakefile=Path('Snakefile'),\n"
-        f"        config_settings=ConfigSettings(configfiles=[Path({str(tmp_path)!r}, 'wrong.yaml')]))\n"
-        "    try:\n"
-        "        flow.dag()\n"
-        "    except WorkflowError as error:\n"
-        "        print('caught', error)\n"
-    )
-    said = door.run(sys.executable, "-c", script, env={"PYTHONPATH": "workflow"}).stdout
-    assert "caught" in said and "did you mean 'host'?" in said
-
-
 def test_a_full_disk_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     usage = shutil.disk_usage(tmp_path)._replace(free=2**20)
     monkeypatch.setattr("shutil.disk_usage", lambda path: usage)
@@ -215,23 +179,6 @@ def test_a_run_keeps_its_host_awake(
     if program:
         until(told.exists)
         assert said.format(pid=os.getpid()) in told.read_text()
-
-
-def test_parameters_are_words_and_options() -> None:
-    asked: list[Any] = []
-
-    def command(
-        a: Annotated[Path, "a word"],
-        b: Annotated[str | None, "another"] = None,
-        *,
-        some_: Annotated[Sequence[int], "numbers"] = (7,),
-        in_all: Annotated[bool, "a flag"] = False,
-    ) -> None:
-        asked.append((a, b, some_, in_all))
-
-    assert options.call(command, ["x"], "it") == 0
-    options.call(command, ["x", "y", "--some", "1", "2", "--in-all", "--some", "3"], "it")
-    assert asked == [(Path("x"), None, (7,), False), (Path("x"), "y", [1, 2, 3], True)]
 
 
 def test_help_is_a_screen(door: Checkout) -> None:
@@ -368,39 +315,27 @@ def test_a_shell_s_settings_and_files_do_not_reach_the_run(clone: Checkout, tmp_
     assert clone.records()[key]["status"] == "ok", clone.records()[key]["reason"]
 
 
-def test_the_commit_of_another_user_s_checkout_is_known(
+def test_the_commit_of_another_user_s_checkout_is_known_and_its_index_not_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert environment.git_commit(tmp_path)[1].startswith("not a git repository")  # says why
-    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b"]
-    for verb in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "one"]):
-        subprocess.run([*git, *verb], check=True)
-    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")  # git's own, for its tests
-    refused = subprocess.run([*git, "status"], capture_output=True, check=False)
-    assert b"dubious ownership" in refused.stderr
-    commit = environment.git_commit(tmp_path)[0] or ""
-    assert len(commit) == 40
-    (tmp_path / "unpacked").mkdir()
-    assert environment.git_commit(tmp_path / "unpacked") == (
-        None,
-        "no repository of its own: it is the folder unpacked/ of another one",
-    )
-    other = tmp_path / "other"
-    subprocess.run(["git", "init", "-q", str(other)], check=True)
-    monkeypatch.setenv("GIT_DIR", str(tmp_path / ".git"))
-    assert environment.git_commit(other)[0] is None
-
-
-def test_a_run_writes_no_index_of_git(tmp_path: Path) -> None:
     """A file whose time alone has changed has git write the index anew, unless it is told not to."""
+    assert environment.git_commit(tmp_path)[1].startswith("not a git repository")  # says why
     git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b"]
     (tmp_path / "file").write_text("a")
     for verb in (["init", "-q"], ["add", "file"], ["commit", "-q", "-m", "one"]):
         subprocess.run([*git, *verb], check=True)
+    monkeypatch.setenv("GIT_TEST_ASSUME_DIFFERENT_OWNER", "1")  # git's own, for its tests
+    refused = subprocess.run([*git, "status"], capture_output=True, check=False)
+    assert b"dubious ownership" in refused.stderr
     before = (tmp_path / ".git/index").read_bytes()
     os.utime(tmp_path / "file", (1, 1))
-    assert not (environment.git_commit(tmp_path)[0] or "+changes").endswith("+changes")
-    assert (tmp_path / ".git/index").read_bytes() == before
+    commit = environment.git_commit(tmp_path)[0] or ""
+    assert len(commit) == 40 and (tmp_path / ".git/index").read_bytes() == before
+    (tmp_path / "unpacked").mkdir()
+    assert environment.git_commit(tmp_path / "unpacked")[0] is None  # another one's folder
+    subprocess.run(["git", "init", "-q", str(tmp_path / "other")], check=True)
+    monkeypatch.setenv("GIT_DIR", str(tmp_path / ".git"))
+    assert environment.git_commit(tmp_path / "other")[0] is None
 
 
 @pytest.mark.campaign

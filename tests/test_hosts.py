@@ -45,9 +45,8 @@ def test_this_machine_works_with_torch_and_mlx(host: dict[str, Any]) -> None:
         assert state["available"] == (state["reason"] is None) == bool(state["devices"]), name
     assert host["cpu"]["logical_cores"] == psutil.cpu_count()
     assert host["cpu"]["usable_cores"] <= psutil.cpu_count()
-    assert 0.9 * psutil.virtual_memory().total <= cpu["memory_bytes"] or machine._cgroup_files(
-        "memory", "memory.max"
-    )
+    limited = machine._cgroup_files("memory", "memory.max")
+    assert limited or 0.9 * psutil.virtual_memory().total <= cpu["memory_bytes"]
 
 
 # -- a framework that is broken ----------------------------------------------------------------
@@ -81,12 +80,7 @@ NVIDIA_VERSION = (
     "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  555.42.06  Release Build  "
     "(builder@host)  Thu Jul 11 12:00:00 UTC 2024\n"
 )
-PLATFORM_TREE = """+-o J475cAP  <class IOPlatformExpertDevice, id 0x100000118, registered, matched>
-    {
-      "manufacturer" = <"Apple Inc.">
-      "IOPlatformUUID" = "11111111-2222-3333-4444-555555555555"
-    }
-"""
+
 ACCELERATE = "Accelerate (macOS 15.5)"
 NO_RUNTIME = dict.fromkeys(("cuda_runtime", "rocm_runtime"))
 TORCH_MAC = NO_RUNTIME | {"blas": ACCELERATE, "mps_built": True}
@@ -132,7 +126,6 @@ def host_of(devices: registry.Registry, monkeypatch: pytest.MonkeyPatch) -> Call
 
 def mac(cores: int) -> dict[str, str]:
     """What the commands of an M2 Max say."""
-    listed = f'{{\n      "model" = "Apple M2 Max"\n      "gpu-core-count" = {cores}\n    }}\n'
     return {
         "sysctl -n machdep.cpu.brand_string": "Apple M2 Max\n",
         "sysctl -n hw.memsize": f"{96 * GIB}\n",
@@ -142,8 +135,8 @@ def mac(cores: int) -> dict[str, str]:
         "sysctl -n hw.perflevel0.logicalcpu": "8\n",
         "sysctl -n hw.optional.arm.FEAT_FP16": "1\n",
         "sysctl -n hw.optional.arm.FEAT_BF16": "1\n",
-        "ioreg -rd1 -c IOPlatformExpertDevice": PLATFORM_TREE,
-        "ioreg -rc AGXAccelerator -d1": listed,
+        "ioreg -rd1 -c IOPlatformExpertDevice": '"IOPlatformUUID" = "11111111-2222"\n',
+        "ioreg -rc AGXAccelerator -d1": f'"gpu-core-count" = {cores}\n',
     }
 
 
@@ -185,19 +178,28 @@ TWO_CARDS = linux(TORCH_CUDA, mlx=MLX_CPU | {"gpu": "cuda"}, torch_cuda=BOTH, ml
 def test_two_equal_cards_and_mlx_on_cuda(host_of: Callable) -> None:
     made = host_of(TWO_CARDS, files=NVIDIA)
     first, second, cpu = made["devices"]
-    assert [first["id"], second["id"]] == ["rtx-4090", "rtx-4090-2"]
     assert first["registry_id"] == second["registry_id"] == "rtx-4090"
-    assert [first["index"], second["index"]] == [0, 1]
-    assert first["backends"] == ["torch-cuda", "mlx"] and first["driver"] == "555.42.06"
     assert first["compute_capability"] == "8.9" and cpu["compute_capability"] is None
-    assert cpu["kind"] == "cpu" and cpu["backends"] == ["torch-cpu", "mlx"]
-    assert made["backends"]["torch-cuda"]["devices"] == ["rtx-4090", "rtx-4090-2"]
-    assert made["driver"]["cuda_runtime"] == "12.8"
-    # A cell on a GPU depends on the driver; one on a CPU is in test_config.
+    # What their cells are is in test_cards. They depend on the driver.
     under_torch = host_file.environment_slice(made, "rtx-4090", "torch-cuda", ["torch"])
     under_mlx = host_file.environment_slice(made, "rtx-4090", "mlx", ["mlx"])
     assert "blas" not in under_torch and under_mlx["driver"] == {"nvidia": "555.42.06"}
     assert under_torch["driver"].items() >= {"nvidia": "555.42.06", "cuda_runtime": "12.8"}.items()
+
+
+def test_a_card_that_torch_does_not_see_has_a_reason(
+    host_of: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """nvidia-smi lists it whatever CUDA_VISIBLE_DEVICES says; torch is not to blame then."""
+    made = host_of(linux(TORCH_CPU), H200)
+    gpu, state = made["devices"][0], made["backends"]["torch-cuda"]
+    assert (gpu["id"], gpu["backends"], gpu["driver"]) == ("h200", [], "580.159.03")
+    assert "built without CUDA" in state["reason"] and "cuda.txt" in state["fix"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+    made = host_of(linux(TORCH_CUDA), H200, NVIDIA)
+    state = made["backends"]["torch-cuda"]
+    assert [device["kind"] for device in made["devices"]] == ["cpu"]
+    assert "CUDA_VISIBLE_DEVICES hides" in state["reason"] and state["fix"] is None
 
 
 def test_an_old_card_beside_a_new_one_is_listed_and_not_used(host_of: Callable) -> None:
@@ -227,9 +229,8 @@ def test_a_gpu_of_amd_or_intel_is_listed_and_said_not_to_be_measured(
     host_of: Callable, devices: registry.Registry
 ) -> None:
     """Beside NVIDIA's, and beside a server's display, 0x1a03, which is none."""
-    found = cards(
-        ("0x1a03", "0x2000"), ("0x10de", "0x2684"), ("0x1002", "0x744c"), ("0x8086", "0x46a6")
-    )
+    ids = ("0x1a03", "0x2000"), ("0x10de", "0x2684"), ("0x1002", "0x744c"), ("0x8086", "0x46a6")
+    found = cards(*ids)
     made = host_of(linux(TORCH_CUDA, torch_cuda={"devices": [CARD]}), files=NVIDIA | found)
     own, *others, _ = made["devices"]
     assert own["backends"] == ["torch-cuda"]
@@ -256,25 +257,6 @@ def test_a_gpu_that_fails_under_mlx_alone_is_told(host_of: Callable) -> None:
     document = doctor.report(made)
     assert "another process holds the GPU" in advice_of(document, "mlx")
     assert f"works  {state['devices'][0]}; on the GPU: {held['error']}" in doctor.as_text(document)
-
-
-def test_a_card_under_a_torch_without_cuda_is_told_how_to_be_used(host_of: Callable) -> None:
-    made = host_of(linux(TORCH_CPU), H200)
-    gpu = made["devices"][0]
-    assert (gpu["id"], gpu["backends"], gpu["driver"]) == ("h200", [], "580.159.03")
-    state = made["backends"]["torch-cuda"]
-    assert state["reason"] == "this torch is built without CUDA" and "cuda.txt" in state["fix"]
-
-
-def test_a_gpu_that_is_hidden_stays_hidden(
-    host_of: Callable, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """nvidia-smi lists it whatever CUDA_VISIBLE_DEVICES says; torch is not to blame."""
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
-    made = host_of(linux(TORCH_CUDA), H200, NVIDIA)
-    assert [device["kind"] for device in made["devices"]] == ["cpu"]
-    state = made["backends"]["torch-cuda"]
-    assert (state["reason"], state["fix"]) == ("CUDA_VISIBLE_DEVICES hides every GPU", None)
 
 
 # -- the processor ----------------------------------------------------------------------------
@@ -381,9 +363,8 @@ def test_the_doctor_says_what_windows_hides(
     """WSL's kernel says whose it is; nvidia-smi answers there, /proc has no driver."""
     for release, said in (("6.6.87.2-microsoft-standard-WSL2", True), ("6.1.0-48-amd64", False)):
         monkeypatch.setattr(platform, "release", lambda release=release: release)
-        made = host_of(
-            linux(TORCH_CUDA, torch_cuda={"devices": [CARD]}), {QUERY: "RTX 4090, 24564, 581.1\n"}
-        )
+        known = linux(TORCH_CUDA, torch_cuda={"devices": [CARD]})
+        made = host_of(known, {QUERY: "RTX 4090, 24564, 581.1\n"})
         assert made["devices"][0]["backends"] == ["torch-cuda"]
         advice = advice_of(doctor.report(made), "WSL")
         assert (".wslconfig" in advice and "inside Windows" in advice) == said

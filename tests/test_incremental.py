@@ -380,49 +380,12 @@ def test_another_config_without_snakemake_s_notes(clone):
         assert workloads == set(TINY["workloads"]) - {"launch"}, table
 
 
-OUTER = """\
-configfile: "config/config.yaml"
-
-
-module siliconprof:
-    snakefile:
-        "{checkout}/workflow/Snakefile"
-    config:
-        config
-    prefix:
-        "sp"
-
-
-use rule * from siliconprof as siliconprof_*
-
-
-rule mine:
-    default_target: True
-    input:
-        "sp/results/tables/cells.csv",
-    output:
-        "mine.txt",
-    shell:
-        "python scripts/mine.py {{input}} >{{output}}"
-"""
-
-
-def test_a_run_from_elsewhere_and_one_from_an_outer_workflow(tiny, tmp_path):
-    """Another working directory with a config of its own; a module with a prefix."""
+def test_a_run_from_elsewhere(tiny, tmp_path):
+    """Another working directory with a config of its own."""
     one = TINY | {"workloads": {"product": PRODUCT | {"backends": ["mlx"]}}}
-    elsewhere, outer = (Checkout(tmp_path / n, dict(tiny.environment)) for n in ("far", "outer"))
-    (outer.path / "config").mkdir(parents=True)
-    for results in (elsewhere.path / "results", outer.path / "sp/results"):
-        shutil.copytree(tiny.path / "results/hosts", results / "hosts")  # what this host is
+    elsewhere = Checkout(tmp_path / "far", dict(tiny.environment))
+    shutil.copytree(tiny.path / "results/hosts", elsewhere.path / "results/hosts")
     (tmp_path / "own.yaml").write_text(json.dumps(one))
-    (outer.path / "config/config.yaml").write_text(json.dumps(one | {"prefix": "sp"}))
-    (outer.path / "Snakefile").write_text(OUTER.format(checkout=tiny.path))
-    (outer.path / "scripts").mkdir()
-    outer.environment["PYTHONPATH"] = str(tiny.path / "workflow")  # installed: this copy's package
-    (outer.path / "scripts/mine.py").write_text(
-        "import os\nfrom beside import said\nprint(said, os.environ)\n"
-    )
-    (outer.path / "scripts/beside.py").write_text("import sys\nsaid = sys.argv[1]\n")
     before = snapshot(tiny)
     words = ("-d", str(elsewhere.path), "--configfile", "own.yaml")
     beside = Checkout(tmp_path, elsewhere.environment)
@@ -433,15 +396,4 @@ def test_a_run_from_elsewhere_and_one_from_an_outer_workflow(tiny, tmp_path):
     assert "snakemake --cores 1 report --configfile results/experiment.json" in page
     kept = json.loads((elsewhere.path / "results/experiment.json").read_text(encoding="utf-8"))
     assert kept["workloads"].keys() == {"product"} and len(elsewhere.records()) == 1
-    other = outer.snakemake("-n", "--config", "prefix=other", check=False)
-    assert other.returncode and "give the config the same prefix" in other.stdout + other.stderr
-    outer.snakemake()
-    made = (outer.path / "mine.txt").read_text()
-    assert "sp/results/tables/cells.csv" in made
-    assert {*re.findall(r"'(SILICONPROF_\w+)'", made)} == {*outer.environment} - {"PYTHONPATH"}
-    assert f"'PYTHONPATH': {outer.environment['PYTHONPATH']!r}" in made
-    assert f"'PATH': {outer.variables({})['PATH']!r}" in made
-    assert {path.name for path in outer.path.iterdir()} == {
-        ".snakemake", "config", "mine.txt", "scripts", "Snakefile", "sp"
-    }  # fmt: skip
     assert snapshot(tiny) == before

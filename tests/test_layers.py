@@ -142,17 +142,13 @@ def test_every_module_that_is_run_as_a_command_is_one() -> None:
         assert 'if __name__ == "__main__":' in text, name
 
 
-def test_reading_the_snakefile_loads_no_framework() -> None:
-    """Every job of a cluster parses the Snakefile again: that must not cost an import of torch."""
-    found = loaded("siliconprof.pipeline.experiment")
-    assert "siliconprof" in found
-    assert found & (FRAMEWORKS | {"pandas", "matplotlib", "numpy", "scipy"}) == set()
-
-
-def test_the_supervisor_loads_no_framework_and_the_measuring_process_nothing() -> None:
-    """What a host needs is in test_bare.py; a measuring process is spared all of it at its start."""
-    of_others = {"numpy", "pandas", "matplotlib", "snakemake"}
-    assert loaded("siliconprof.measure.supervise") & (FRAMEWORKS | of_others) == set()
+def test_what_starts_often_loads_little() -> None:
+    """Jobs of a cluster parse the Snakefile again, supervisors stand beside each measuring process,
+    which is spared all at its start. What a host needs is in test_bare.py."""
+    heavy = FRAMEWORKS | {"pandas", "matplotlib", "numpy", "scipy"}
+    parsing = loaded("siliconprof.pipeline.experiment")
+    assert "siliconprof" in parsing and not parsing & heavy
+    assert not loaded("siliconprof.measure.supervise") & (heavy | {"snakemake"})
     assert loaded("siliconprof.measure.worker") - sys.stdlib_module_names == {"siliconprof"}
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import json
 import os
 import subprocess
 import sys
@@ -11,57 +9,30 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import QUICK, ROOT, Checkout, cpu_cell, own_project
+from conftest import Checkout, cpu_cell, own_project
 from measuring import by_hand
-from siliconprof.cells import config, matrix
-from siliconprof.hosts import caches, registry
+from siliconprof.hosts import caches
 from siliconprof.measure import cell_line
 from siliconprof.stats import statistics
 from siliconprof.store import record as records
+from siliconprof.store.cell import Cell
 from siliconprof.workloads._operation import WRONG_ABOVE
-from synthetic_results import CPU, host_of
 
 pytestmark = pytest.mark.slow
 
-FAST = QUICK | {"retries": 0}
-EXPERIMENT: dict[str, Any] = {
-    "cpu_threads": 1,  # two would wait for each other wherever tests share the cores
-    "timing": FAST,
-    "workloads": {
-        "matvec": {
-            "module": "matvec",
-            "shapes": [[960, 512], [3, 640, 256]],
-            "precisions": ["fp32", "bf16"],
-        },
-        "vjp": {
-            "module": "vjp",
-            "shapes": [[1, 320, 320, 320], [2, 48, 80, 32]],
-            "timing": FAST | {"iterations": 20, "max_iterations": 20},
-        },
-        "search": {
-            **{"module": "matmul", "search_budget_s": 1.5, "burst_budget_s": 0.05},
-            "shapes": [[1, 256, 256, 256]],  # the first that the search would try
-        },
-    },
+MATVEC = {"shapes": [[960, 512], [3, 640, 256]]}
+VJP = {"shapes": [[1, 320, 320, 320], [2, 48, 80, 32]]}
+SEARCH = {
+    "shapes": [[1, 256, 256, 256]],  # the first that the search would try
+    "search_budget_s": 1.5,
+    "burst_budget_s": 0.05,
 }
 
 
-def planned(raw: dict[str, Any] = EXPERIMENT) -> dict[tuple[str, str, str], matrix.PlannedCell]:
-    """(workload, backend, precision) -> what the matrix makes of a config on a CPU."""
-    devices = registry.load(ROOT / "config" / "devices.yaml")
-    host = host_of("here", CPU)
-    cells = matrix.expand(config.resolve(copy.deepcopy(raw)), devices, host).cells
-    return {(p.cell.workload, p.cell.backend, p.cell.precision): p for p in cells}
-
-
-def measured(
-    checkout: Checkout, workload: str, backend: str, precision: str = "fp32", **more: Any
-) -> dict[str, Any]:
-    """The record of one cell, measured by the command that a rule runs."""
-    output = checkout.path / "results" / f"{workload}-{backend}-{precision}.json"
-    cell = planned()[workload, backend, precision].cell.to_json()
-    checkout.stage("measure", "--cell", cell, "--output", str(output), **more)
-    return json.loads(output.read_text(encoding="utf-8"))
+def cell(backend: str, module: str, own: dict[str, Any], repeats: int = 2, **axes: Any) -> Cell:
+    """An operation; two threads would wait for each other wherever tests share the cores."""
+    timing = {"iterations": repeats, "max_iterations": repeats, "retries": 0}
+    return cpu_cell(backend, module, own, threads=1, timing=timing, **axes)
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +58,7 @@ def test_matvec_from_a_warm_and_a_cold_cache(
     project: Checkout, backend: str, precision: str
 ) -> None:
     width = {"fp32": 4, "bf16": 2}[precision]
-    found = points(measured(project, "matvec", backend, precision))
+    found = points(project.measure(cell(backend, "matvec", MATVEC, precision=precision)))
     shapes = [(1, 960, 512), (3, 640, 256)]
     assert [
         (p["params"]["batch"], p["params"]["m"], p["params"]["k"], p["params"]["cache"])
@@ -114,7 +85,7 @@ def test_matvec_from_a_warm_and_a_cold_cache(
 def test_vjp_with_and_without_its_forward_pass(project: Checkout, backend: str) -> None:
     found = {
         (p["params"]["batch"], p["params"]["forward"]): p
-        for p in points(measured(project, "vjp", backend))
+        for p in points(project.measure(cell(backend, "vjp", VJP, repeats=20)))
     }
     assert len(found) == 4
     for (batch, forward), point in found.items():
@@ -140,12 +111,12 @@ def test_a_wrong_result_is_refused(tmp_path: Path) -> None:
         text = path.read_text(encoding="utf-8")
         assert text.count(right) == 1
         path.write_text(text.replace(right, planted), encoding="utf-8")
-    for workload, backend, what in (
-        ("matvec", "mlx", "the warm matrix-vector product 1x960x512"),
-        ("vjp", "torch-cpu", "the vjp 1x320x320x320 without its forward pass"),
-        ("vjp", "mlx", "the vjp 1x320x320x320 without its forward pass"),
+    for asked, what in (
+        (cell("mlx", "matvec", MATVEC), "the warm matrix-vector product 1x960x512"),
+        (cell("torch-cpu", "vjp", VJP), "the vjp 1x320x320x320 without its forward pass"),
+        (cell("mlx", "vjp", VJP), "the vjp 1x320x320x320 without its forward pass"),
     ):
-        record = measured(wrong, workload, backend)
+        record = wrong.measure(asked)
         assert record["status"] == "failed"
         assert record["points"] == []
         assert f"{what} is wrong: relative error 1.0" in record["reason"], record["reason"]
@@ -164,12 +135,12 @@ def test_a_product_beside_a_busy_process_is_tried_again_and_marked(
     core = {min(os.sched_getaffinity(0))}
     own = {"shapes": [[1, 128, 128, 128]], "burst": 0}
     timing = {"iterations": 5, "max_iterations": 1000, "budget_s": 0.3, "retry_budget_s": 2}
-    cell = cpu_cell(backend, "matmul", own, timing=timing | {"retries": 0})
+    asked = cpu_cell(backend, "matmul", own, timing=timing | {"retries": 0})
     program = f"import os; os.sched_setaffinity(0, {core}); print(flush=True)\nwhile True: pass"
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as other:
         try:
             assert other.stdout is not None and other.stdout.readline()
-            made = by_hand(cell, tmp_path, preexec_fn=lambda: os.sched_setaffinity(0, core))
+            made = by_hand(asked, tmp_path, preexec_fn=lambda: os.sched_setaffinity(0, core))
         finally:
             other.kill()
     (point,) = made["points"]
@@ -189,7 +160,7 @@ def test_a_product_beside_a_busy_process_is_tried_again_and_marked(
 @pytest.mark.alone
 @pytest.mark.parametrize("backend", ["torch-cpu", "mlx"])
 def test_the_search_finds_its_best_within_its_budget(project: Checkout, backend: str) -> None:
-    record = measured(project, "search", backend)
+    record = project.measure(cell(backend, "matmul", SEARCH))
     rates, disturbed = {}, []
     for point in points(record):
         batch, m, k, n = shape = tuple(point["params"][name] for name in ("batch", *"mkn"))

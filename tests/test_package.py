@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import http.server
 import json
+import re
 import shutil
 import sys
-import threading
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from conftest import PRODUCT, QUICK, ROOT, Checkout, copy_project, with_own_lock
+from hub_server import serving
 from siliconprof.datasets import dataset_spec
 
 OUTER = """\
@@ -41,20 +40,8 @@ rule mine:
     output:
         "mine.txt",
     shell:
-        "wc -l {{input}} >{{output}}"
+        "python scripts/mine.py {{input}} >{{output}}"
 """
-
-
-@contextlib.contextmanager
-def served(folder: Path) -> Iterator[str]:
-    """The address at which the files of a folder are served."""
-    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(folder))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
 
 
 def test_an_extra_has_what_data_are_prepared_with() -> None:
@@ -76,16 +63,32 @@ def test_rules_from_a_url_run_with_the_installed_package(tmp_path: Path) -> None
         shutil.rmtree(source.path / built)
     outer = with_own_lock(Checkout(tmp_path / "outer"), shared=False)
     outer.environment |= {"PYTHONPATH": str(site), "no_proxy": "127.0.0.1"}
-    (outer.path / "config").mkdir(parents=True)
+    for folder in ("config", "scripts"):
+        (outer.path / folder).mkdir(parents=True)
+    (outer.path / "scripts/mine.py").write_text("from beside import said\nprint(*said)\n")
+    (outer.path / "scripts/beside.py").write_text(
+        "import os, sys\nsaid = sys.argv[1:], dict(os.environ)\n"
+    )
     experiment = {"prefix": "sp", "host": "desk", "backends": ["mlx"], "precisions": ["fp32"]}
     experiment |= {"timing": QUICK, "remeasure_contended_s": 0, "workloads": {"product": PRODUCT}}
     (outer.path / "config/config.yaml").write_text(json.dumps(experiment), encoding="utf-8")
-    with served(source.path) as url:
+    files = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(source.path))
+    with serving(files) as url:
         (outer.path / "Snakefile").write_text(OUTER.format(url=url), encoding="utf-8")
+        other = outer.snakemake("-n", "--config", "prefix=other", check=False)
         outer.snakemake()
         again = outer.snakemake("-n")
     assert "Nothing to be done" in again.stdout + again.stderr
-    assert "sp/results/tables/cells.csv" in (outer.path / "mine.txt").read_text(encoding="utf-8")
+    assert other.returncode and "give the config the same prefix" in other.stdout + other.stderr
+    made = (outer.path / "mine.txt").read_text(encoding="utf-8")  # its rule's own environment
+    assert "sp/results/tables/cells.csv" in made
+    assert {*re.findall(r"'(SILICONPROF_\w+)'", made)} == {
+        name for name in outer.environment if name.startswith("SILICONPROF_")
+    }
+    for name in ("PYTHONPATH", "PATH"):
+        assert f"{name!r}: {outer.variables({})[name]!r}" in made
+    names = {".snakemake", "config", "mine.txt", "scripts", "Snakefile", "sp"}
+    assert {path.name for path in outer.path.iterdir()} == names
     (path,) = outer.path.glob("sp/results/records/desk/*/mlx/product/auto/fp32.json")
     record = json.loads(path.read_text(encoding="utf-8"))
     assert record["status"] == "ok", record["reason"]

@@ -12,18 +12,11 @@ from typing import Any
 import pytest
 import synthetic_cells as cells
 import synthetic_results as made
-from parsed_page import Page
 from siliconprof.analyse import aggregate
 from siliconprof.render import tables
 from synthetic_results import A6000, ULTRA, make, matmul, shown_table, table, training
 
 MLX = {"backend": "mlx"}
-
-
-def whole(results: Path) -> Page:
-    """The page, on which every exhibit could be drawn."""
-    page = made.render(results)
-    return page
 
 
 def test_the_fastest_setup_of_all_hosts_is_the_answer(tmp_path: Path) -> None:
@@ -32,7 +25,7 @@ def test_the_fastest_setup_of_all_hosts_is_the_answer(tmp_path: Path) -> None:
     own += [wrong | {"status": "failed", "reason": "asked for bf16, but the arithmetic was fp32"}]
     server = [training(0.010, host="server", device="h200", backend="torch-cuda")]
     results = make(tmp_path, own, [*server, training(0.050, **ULTRA)])
-    page = whole(results)
+    page = made.render(results)
     (line,) = shown_table(results, "fastest")
     assert line["place"].endswith("[other host: server]") and "torch-cuda" in line["setup"]
     assert float(line["samples_per_s"]) == pytest.approx(400, rel=0.01)
@@ -54,7 +47,7 @@ def test_what_failed_stands_before_what_was_fastest(tmp_path: Path) -> None:
     }
     torch = [training(0.1, precision="bf16") | lost, training(0.1, trainer="hf") | lost, matmul()]
     results = make(tmp_path / "lost", [training(0.200, **MLX), *torch])
-    page = whole(results)
+    page = made.render(results)
     said = f"torch-cpu: 2 of 3 cells failed: {lost['reason']}"
     summary = (results / "summary.txt").read_text(encoding="utf-8")
     assert summary.startswith(f"{said}\ntraining  ")
@@ -65,7 +58,7 @@ def test_what_failed_stands_before_what_was_fastest(tmp_path: Path) -> None:
     assert "(the only one)" in summary
     # an operation that failed turns no ranking of trainings round
     results = make(tmp_path / "other", [training(0.200, **MLX), training(0.1), matmul() | lost])
-    whole(results)
+    made.render(results)
     assert (results / "summary.txt").read_text(encoding="utf-8").startswith("training  ")
 
 
@@ -81,7 +74,9 @@ SETTINGS = ({"learning_rate": 3e-4}, {"lora_alpha": 32})  # set their losses apa
 
 def test_only_equal_work_is_compared(tmp_path: Path) -> None:
     """Of two trainings that differ in work nothing is said together; losses need equal settings."""
-    page = whole(make(tmp_path / "alike", [training(0.010), training(0.030, (6.0, 5.5), **MLX)]))
+    page = made.render(
+        make(tmp_path / "alike", [training(0.010), training(0.030, (6.0, 5.5), **MLX)])
+    )
     (gap,) = shown_table(tmp_path / "alike/results", "gaps")
     assert float(gap["ratio"]) == pytest.approx(3, rel=0.01) and float(gap["gap"]) > 19
     (line,) = shown_table(tmp_path / "alike/results", "fastest")
@@ -98,18 +93,18 @@ def test_only_equal_work_is_compared(tmp_path: Path) -> None:
         unlike += [training(0.01, parameters={"lora_rank": 8} | other, **lora)]
         unlike += [training(0.03, parameters={"lora_rank": 8} | setting, **lora, **MLX)]
     results = make(tmp_path / "unlike", unlike)
-    said = [text for text in whole(results).hover("losses") if "differs from" in text]
+    said = [text for text in made.render(results).hover("losses") if "differs from" in text]
     assert not [text for text in said if "mlx" in text]
     gaps = [(line["slow_name"], line["fast_name"]) for line in shown_table(results, "gaps")]
     assert all("LoRA" in slow for slow, fast in gaps if ("mlx" in slow) != ("mlx" in fast))
-    assert not [line["against"] for line in shown_table(results, "fastest") if line["against"]]
+    assert not any(line["against"] for line in shown_table(results, "fastest"))
 
 
 def test_no_answer_rests_on_what_other_processes_disturbed(tmp_path: Path) -> None:
     """Unless there is no other, and then it is marked; a command that mends it is named."""
     disturbed = made.flagged(training(0.010), contended="2.0 cores by other processes")
     results = make(tmp_path / "one", [disturbed, training(0.020, **MLX)])
-    page = whole(results)
+    page = made.render(results)
     (line,) = shown_table(results, "fastest")
     assert line["setup"] == "mlx · plain · fp32" and "(disturbed)" in line["against"]
     assert "1 of 2 cells were measured" in page.html
@@ -117,7 +112,7 @@ def test_no_answer_rests_on_what_other_processes_disturbed(tmp_path: Path) -> No
     said = [text.endswith("; disturbed by other processes") for text in page.hover("all-devices")]
     assert True in said and False in said
     assert "hollow: disturbed by other processes" in page.markup["all-devices"]
-    assert "disturbed" in whole(make(tmp_path / "other", [disturbed])).markup["fastest"]
+    assert "disturbed" in made.render(make(tmp_path / "other", [disturbed])).markup["fastest"]
 
 
 def test_a_mechanism_check_is_in_no_statement_about_speed(tmp_path: Path) -> None:
@@ -127,7 +122,7 @@ def test_a_mechanism_check_is_in_no_statement_about_speed(tmp_path: Path) -> Non
     said = "batch 2 in place of 8: the largest power of two that fits"
     fitted = made.flagged(training(0.010), smaller_batch=said)
     results = make(tmp_path, [fitted, training(0.020, **MLX), offload])
-    page = whole(results)
+    page = made.render(results)
     assert page.html.count(f"gpt2-nano: {said}") == 1  # in its head, which is no doubt
     assert "does not fit a device of this host" in page.markup["flags"]
     for name in ("fastest", "all-devices", "gaps", "why", "paper-choice", "paper-figure-3"):
@@ -142,13 +137,14 @@ def test_another_first_loss_is_another_training(tmp_path: Path) -> None:
     """The same weights on the same batch: what has another loss is compared with nothing, and said."""
     own = [training(0.010), training(0.020, (6.1, 5.5, 5.25), **MLX)]
     results = make(tmp_path / "other", own)
-    page = whole(results)
-    assert not [line["against"] for line in shown_table(results, "fastest") if line["against"]]
+    page = made.render(results)
+    assert not any(line["against"] for line in shown_table(results, "fastest"))
     said = "the first loss is 6.1, on torch-cpu 6 of the same weights and batch"
     assert said in page.markup["flags"]
     own[1]["points"][0]["draws"] = own[0]["points"][0]["draws"] = True
-    whole(made_ := make(tmp_path / "dropout", own))
-    assert [line["against"] for line in shown_table(made_, "fastest") if line["against"]]
+    results = make(tmp_path / "dropout", own)
+    made.render(results)
+    assert any(line["against"] for line in shown_table(results, "fastest"))
 
 
 def test_a_loss_that_is_not_finite_is_shown_as_divergence(tmp_path: Path) -> None:
@@ -161,13 +157,13 @@ def test_a_loss_that_is_not_finite_is_shown_as_divergence(tmp_path: Path) -> Non
     own = [training(0.01, [*losses[:2], None, None]), training(0.02, losses, **MLX), long]
     own += [training(0.01, [None] * 4, **large), training(0.01, [None] * 4, **large | MLX)]
     results = make(tmp_path, own)
-    assert "(1 diverged)" in whole(results).markup["losses"]
+    assert "(1 diverged)" in made.render(results).markup["losses"]
     panels = {line["panel"] for line in shown_table(results, "losses")}
     assert sorted(re.findall(r"gpt2-nano, batch [^(]*\((\d) diverged\)", f"{panels}")) == ["1", "2"]
     ends = {line["line"].partition("(diverged: ")[2] for line in shown_table(results, "losses")}
     assert ends == {"NaN or infinite at step 3)", "NaN or infinite at step 1)", ""}
     results = make(tmp_path / "alone", [training(0.01, [None] * 4)])
-    assert "It needs a training" in whole(results).of("beyond")
+    assert "It needs a training" in made.render(results).of("beyond")
 
 
 def test_no_cell_came_to_be_measured(tmp_path: Path) -> None:
@@ -178,7 +174,7 @@ def test_no_cell_came_to_be_measured(tmp_path: Path) -> None:
         own.append(made.without_result(lost, status, f"{status}, alas"))
     for folder, given, said in (("lost", own, "0 of 8 cells"), ("none", [], "0 of 0 cells")):
         results = make(tmp_path / folder, given)
-        page = whole(results)
+        page = made.render(results)
         assert f"{said} measured" in page.html
         drawn = {name for name, block in page.markup.items() if "<svg" in block}
         assert all(name.startswith(("paper-", "networks")) for name in drawn)  # printed values
@@ -199,7 +195,7 @@ def test_records_that_are_used_in_nothing_are_listed(tmp_path: Path) -> None:
         path.write_text(text, encoding="utf-8")
         paths.append(path.as_posix())
     aggregate.main(matrix=results / "matrix.json")
-    assert "1 of 1 cell measured, 1 record could not be read" in whole(results).html
+    assert "1 of 1 cell measured, 1 record could not be read" in made.render(results).html
     (outside,), (unreadable,) = table(results, "outside"), table(results, "unreadable")
     assert outside == {"record": paths[0], "note": "not in this experiment"}
     assert unreadable["record"] == paths[1] and "damaged record: " in unreadable["error"]
@@ -214,7 +210,7 @@ def test_a_spreadsheet_computes_nothing_of_a_record(tmp_path: Path) -> None:
         for i, formula in enumerate(FORMULAS)
     ]
     results = make(tmp_path, [*own, training(0.01)])
-    whole(results)
+    made.render(results)
     texts = [path.read_text(encoding="utf-8") for path in (results / "figures").glob("*.csv")]
     said = [cell for text in texts for line in csv.reader(text.splitlines()) for cell in line]
     assert any("calc" in cell for cell in said) and any("HYPERLINK" in cell for cell in said)
@@ -235,7 +231,7 @@ def test_forty_devices_over_several_hosts(tmp_path: Path) -> None:
         every += [cells.grid(cells.small_grid(), **axes)]
     here = [made.H200 | {"id": f"gpu-{i:02}", "name": f"Example GPU {i}"} for i in (0, 1)]
     results = make(tmp_path, [training(0.01), *every[:10]], every[10:], devices=here)
-    page = whole(results)
+    page = made.render(results)
     heights = re.findall(r'<svg viewBox="0 0 \S+ ([\d.]+)"', page.html)
     assert len(heights) > 8 and max(map(float, heights)) < 72 * 20
     assert re.search(r"Drawn are \d+ of \d+ rows; all are in \S+/grid-throughput\.csv\.", page.html)
@@ -256,7 +252,7 @@ def test_the_papers_exhibits_compare_what_is_like_theirs(tmp_path: Path) -> None
         made.of_the_paper("gpt2", "large", 8, **plain, step_s=4.5),
     ]
     results = make(tmp_path, [training(0.010)], foreign)
-    whole(results)
+    made.render(results)
     lines = [line for line in shown_table(results, "paper-figure-3") if "whis" in line["model"]]
     forward = [
         float(line["forward"]) for line in lines

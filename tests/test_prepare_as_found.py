@@ -7,10 +7,10 @@ file, says what is wrong and how to mend it.
 from __future__ import annotations
 
 import bz2
-import gzip
 import io
 import json
 from collections.abc import Mapping
+from gzip import compress as packed
 from pathlib import Path
 from typing import Any
 
@@ -79,11 +79,16 @@ def pictures() -> dict[str, bytes]:
     return {f"{part}/{label}/{n}.png": BLANK for part, label, n in parts}
 
 
+def two_parts(image: bytes, label: Any, **more: Any) -> dict[str, bytes]:
+    """Ten pictures alike for training and as many for a test, as the hub has them."""
+    rows = parquet(image=[image] * 10, label=[label] * 10, **more)
+    return dict.fromkeys(("train.parquet", "test.parquet"), rows)
+
+
 def mnist(**changes: bytes) -> dict[str, bytes]:
     """The four files, each .gz."""
     arrays = {"images-idx3": IMAGES, "labels-idx1": LABELS}
-    packed = {name: gzip.compress(data) for name, data in arrays.items()}
-    files = {f"{part}-{n}-ubyte.gz": packed[n] for part in ("train", "t10k") for n in packed}
+    files = {f"{p}-{n}-ubyte.gz": packed(arrays[n]) for p in ("train", "t10k") for n in arrays}
     return files | {f"train-{name}-ubyte.gz": data for name, data in changes.items()}
 
 
@@ -198,7 +203,7 @@ CARD = "---\ndataset_info:\n  splits:\n  - {name: train, num_examples: 9, num_by
     ("files", "changes", "words"),
     [
         # binary, or in another encoding
-        (PTB | {"data/ptb.train.txt": gzip.compress(b"a b\n")}, {}, "ptb.train.txt: it is gzip"),
+        (PTB | {"data/ptb.train.txt": packed(b"a b\n")}, {}, "ptb.train.txt: it is gzip"),
         (IMDB | {"train/pos/1_7.txt": "a".encode("utf-16")}, {}, "pos/1_7.txt: it is UTF-16"),
         (IMDB | {"train/pos/1_7.txt": b"caf\xe9"}, {}, "pos/1_7.txt: it is not text in UTF-8"),
         (IMDB | {"train/pos/1_7.txt": ""}, {}, "pos/1_7.txt: it is empty"),
@@ -231,16 +236,28 @@ CARD = "---\ndataset_info:\n  splits:\n  - {name: train, num_examples: 9, num_by
         ({"train.parquet": parquet(text=[{"a": 1}], body=["b"])}, {}, "one text a row, or set text_column to one of: body"),
         ({"train.parquet": parquet(**{f"p{n}": [1] for n in range(785)})}, {}, "one of: p0, p1, p2, p3, p4 and 780 more"),
         *(
-            ({f"{part}.parquet": parquet(image=[BLANK] * 10, label=[label] * 10) for part in ("train", "test")}, IDX, f"label is {label!r} of type {kind}")
+            (two_parts(BLANK, label), IDX, f"label is {label!r} of type {kind}")
             for label, kind in (("0", "str"), (0.0, "float"), (True, "bool"))
         ),
+        # pictures that are none, of another size or class, or too few
+        (two_parts(png(np.zeros((28, 28, 3), np.uint8)), 3), IDX, "28 x 28 pixels in mode RGB"),
+        (two_parts(b"no picture", 3), IDX, "UnidentifiedImageError"),
+        (two_parts(BLANK, 11), IDX, "label is 11; expected 0 to 9"),
+        (two_parts(BLANK, 3), IDX | {"image_column": "img"}, "no column 'img'; set image_column to one of: image, label"),
+        (two_parts(BLANK, 3), IDX | {"n_train": 9}, "has 10 images in train, 11 are needed"),
+        (mnist(**{"images-idx3": packed(LABELS)}), IDX, "begins with 00 00 08 01, but an IDX file with 00 00 08 03"),
+        (mnist(**{"images-idx3": packed(IMAGES[:-1])}), IDX, "holds 7839 values and says 7840"),
+        (mnist(**{"images-idx3": packed(idx(np.zeros((10, 32, 32), np.uint8)))}), IDX, "have 32 x 32 pixels; expected 28 x 28"),
+        (mnist(**{"labels-idx1": packed(idx(np.zeros(9, np.uint8)))}), IDX, "10 images, train-labels-idx1-ubyte"),
+        (mnist(**{"labels-idx1": packed(idx(np.full(10, 10, np.uint8)))}), IDX, "10 labels up to 10; expected as many, of 0 to 9"),
+        ({name.replace("-idx", ".idx"): data for name, data in mnist().items()}, IDX, "train-labels.idx1-ubyte.gz"),  # Kaggle's
         # where the advice was of no use
         ({"train.txt": Path("nowhere")}, {}, "looked for files named by their split, such as train.parquet"),
         ({"train/a/0.png": BLANK, "train/b/0.png": BLANK}, PICTURES, "images need two parts, train and test"),
         (pictures() | {"train/1/more/0.png": BLANK}, PICTURES, "put all pictures into SPLIT/CLASS/"),
         (pictures() | {"train/0/0.png": b""}, PICTURES, "train/0/0.png): is no image"),
         (mnist(**{"labels-idx1": b""}), IDX, "train-labels-idx1-ubyte.gz: it is empty"),
-        (mnist(**{"images-idx3": gzip.compress(IMAGES)[:-9]}), IDX, "train-images-idx3-ubyte.gz: EOFError"),
+        (mnist(**{"images-idx3": packed(IMAGES)[:-9]}), IDX, "train-images-idx3-ubyte.gz: EOFError"),
     ],
 )  # fmt: skip
 def test_what_is_refused(

@@ -20,7 +20,6 @@ from measuring import session_of
 from siliconprof import plugins
 from siliconprof.measure import fork_server
 from siliconprof.stats import training_course
-from siliconprof.store import record as record_file
 from siliconprof.store.cell import Cell
 
 CPU_BACKENDS = ("torch-cpu", "mlx")
@@ -64,16 +63,9 @@ def cell(
     )
 
 
-def arguments(asked: Cell, name: str) -> tuple[str, ...]:
-    """Of the measuring command, which leaves `{name}.json` and the folder `{name}/checkpoints`."""
-    return ("--cell", asked.to_json(), "--output", f"{name}.json", "--results", name)
-
-
 def measured(project: Checkout, asked: Cell, name: str, status: str = "ok") -> dict[str, Any]:
-    """The record that `python -m siliconprof.measure` leaves of a cell."""
-    project.stage("measure", *arguments(asked, name))
-    record = json.loads((project.path / f"{name}.json").read_text(encoding="utf-8"))
-    record_file.typed(record)
+    """The record that `python -m siliconprof.measure` leaves of a cell, checkpoints below `{name}/`."""
+    record = project.measure(asked, f"{name}.json", "--results", name)
     assert record["status"] == status, record["reason"]
     return record
 
@@ -87,7 +79,8 @@ def kill_in_the_middle(project: Checkout, asked: Cell, name: str, whom: str) -> 
     folder = project.path / name / "checkpoints" / asked.path
     own = {k: v for k, v in project.environment.items() if k != fork_server.SERVER_VARIABLE}
     fresh = dataclasses.replace(project, environment=own)  # the processes are looked at
-    with fresh.begin("siliconprof.measure", *arguments(asked, name)) as process:
+    words = ("--cell", asked.to_json(), "--output", f"{name}.json", "--results", name)
+    with fresh.begin("siliconprof.measure", *words) as process:
         until = time.monotonic() + 300
         while (
             not any(folder.glob("*/course.json"))

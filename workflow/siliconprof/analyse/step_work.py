@@ -3,7 +3,7 @@
 On a GPU operators are counted where the step runs, since its kernels fuse what a CPU's do one by
 one. For a CPU, and for records without that count, `launches` is a formula of what a dispatch mode
 counts on the real step (torch 2.13, CPU) and of what MLX 0.32 has in the graph of one (CPU); views,
-which move nothing, are left out. `tests/test_step_formulas.py` counts again and compares.
+which move nothing, are left out. `tests/test_operators.py` compares it with a step's.
 """
 
 from __future__ import annotations

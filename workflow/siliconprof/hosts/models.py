@@ -192,6 +192,21 @@ class Driver(Part):
     cublas: str | None  # that torch loads
 
 
+class Packages(Part, extra="allow"):
+    """Version of Python and of each distribution that counts; None when not installed."""
+
+    __pydantic_extra__: dict[str, str | None]
+    python: str
+
+
+class Blas(Part, extra="allow"):
+    """The library that answers matrix products on the CPU, with its version and file name."""
+
+    __pydantic_extra__: dict[str, str | None]
+    torch: str | None
+    mlx: str | None
+
+
 class Host(Part):
     """results/hosts/{label}.json: what one computer is, as far as it can decide a measurement."""
 
@@ -203,10 +218,8 @@ class Host(Part):
     cpu: Cpu
     devices: Annotated[list[HostDevice], Field(min_length=1)]  # GPUs first; the CPU is one
     backends: dict[str, BackendState]
-    packages: dict[str, str | None]  # version of Python and each distribution; None = not installed
-    blas: dict[
-        str, str | None
-    ]  # by framework: what answers products on the CPU, with version, file
+    packages: Packages
+    blas: Blas
     driver: Driver
     cpu_adam: Sha256 | None = None  # DeepSpeed's compiled Adam, where it is built
     quick_facts_sha256: Sha256  # of the cheap facts it was made from; while equal, it holds
