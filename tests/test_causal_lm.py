@@ -148,11 +148,26 @@ def test_operations_of_a_step_are_those_that_torch_counts(tmp_path: Path) -> Non
         assert source.startswith("6N + 12 n_layer n_head head_dim seq_len")
 
 
+QWEN3 = {"model_type": "qwen3", "hidden_size": 1024, "intermediate_size": 3072, "head_dim": 128}
+QWEN3 |= {"num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 8}
+QWEN3 |= {"vocab_size": 151936, "tie_word_embeddings": True}
+LLAMA1B = {"model_type": "llama", "hidden_size": 2048, "intermediate_size": 8192}
+LLAMA1B |= {"num_hidden_layers": 16, "num_attention_heads": 32, "num_key_value_heads": 8}
+LLAMA1B |= {"vocab_size": 128256, "tie_word_embeddings": True}
+
+
+@pytest.mark.parametrize(
+    ("of_model", "n_parameters"),
+    [(SMOLLM2, 134_515_008), (QWEN3, 596_049_920), (LLAMA1B, 1_235_814_400)],
+    ids=["SmolLM2-135M", "Qwen3-0.6B", "Llama-3.2-1B"],
+)
 @pytest.mark.campaign
-def test_a_large_model_is_known_without_being_built() -> None:
-    found = look(None, SMOLLM2)
-    assert found.n_parameters == 134_515_008
-    assert sum(count * stage.weights for count, stage in found.stages) == 134_515_008
+def test_large_models_are_known_without_being_built(
+    of_model: dict[str, Any], n_parameters: int
+) -> None:
+    found = look(None, of_model)
+    assert found.n_parameters == n_parameters
+    assert sum(count * stage.weights for count, stage in found.stages) == n_parameters
 
 
 def test_gpt2_is_known_without_a_look_at_it() -> None:

@@ -81,6 +81,12 @@ NVIDIA_VERSION = (
     "(builder@host)  Thu Jul 11 12:00:00 UTC 2024\n"
 )
 
+PLATFORM_TREE = """+-o J475cAP  <class IOPlatformExpertDevice, id 0x100000118, registered, matched>
+    {
+      "manufacturer" = <"Apple Inc.">
+      "IOPlatformUUID" = "11111111-2222-3333-4444-555555555555"
+    }
+"""
 ACCELERATE = "Accelerate (macOS 15.5)"
 NO_RUNTIME = dict.fromkeys(("cuda_runtime", "rocm_runtime"))
 TORCH_MAC = NO_RUNTIME | {"blas": ACCELERATE, "mps_built": True}
@@ -126,6 +132,7 @@ def host_of(devices: registry.Registry, monkeypatch: pytest.MonkeyPatch) -> Call
 
 def mac(cores: int) -> dict[str, str]:
     """What the commands of an M2 Max say."""
+    listed = f'{{\n      "model" = "Apple M2 Max"\n      "gpu-core-count" = {cores}\n    }}\n'
     return {
         "sysctl -n machdep.cpu.brand_string": "Apple M2 Max\n",
         "sysctl -n hw.memsize": f"{96 * GIB}\n",
@@ -135,8 +142,8 @@ def mac(cores: int) -> dict[str, str]:
         "sysctl -n hw.perflevel0.logicalcpu": "8\n",
         "sysctl -n hw.optional.arm.FEAT_FP16": "1\n",
         "sysctl -n hw.optional.arm.FEAT_BF16": "1\n",
-        "ioreg -rd1 -c IOPlatformExpertDevice": '"IOPlatformUUID" = "11111111-2222"\n',
-        "ioreg -rc AGXAccelerator -d1": f'"gpu-core-count" = {cores}\n',
+        "ioreg -rd1 -c IOPlatformExpertDevice": PLATFORM_TREE,
+        "ioreg -rc AGXAccelerator -d1": listed,
     }
 
 
