@@ -112,7 +112,9 @@ def test_no_answer_rests_on_what_other_processes_disturbed(tmp_path: Path) -> No
     said = [text.endswith("; disturbed by other processes") for text in page.hover("all-devices")]
     assert True in said and False in said
     assert "hollow: disturbed by other processes" in page.markup["all-devices"]
-    assert "disturbed" in made.render(make(tmp_path / "other", [disturbed])).markup["fastest"]
+    results = make(tmp_path / "other", [disturbed])
+    assert "disturbed" in made.render(results).markup["fastest"]
+    assert "(disturbed)" in (results / "summary.txt").read_text(encoding="utf-8")
 
 
 def test_a_mechanism_check_is_in_no_statement_about_speed(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ def text(frames: Frames) -> str:
     rows = answer.fastest(frames)
     whose = r" \[[^]]*\]"  # what no line has room for
     rows = rows.assign(comparison=rows["comparison"].str.replace(whose, "", regex=True))
+    rows["setup"] += (" (" + rows["remark"] + ")").where(rows["remark"].ne(""), "")
     if rows["place"].nunique() > 1:
         rows["setup"] = rows["device_label"] + ", " + rows["setup"]
     shown = [_line(row) for row in records(rows.head(MOST_TRAININGS))]
