@@ -15,7 +15,7 @@ from siliconprof.session.timing import call_s
 
 CALL_S, AIM_S = 2e-3, 3e-3  # a call lasts the first at least; sizes aim at the second
 SLOW_S = 40e-3  # a sum that takes longer gets fewer values
-GROWN_S = 12e-3  # and one whose double takes not about twice as long gets more, up to this
+GROWN_S = 60e-3  # and one whose double takes not about twice as long gets more, up to this
 STRAIGHT = (1.9, 2.1)
 LOOKS, FEWEST_LOOKS, LOOK_S = 5, 3, 20e-3  # at how long a call lasts; the third ends them
 VECTOR_BYTES, MOST_VECTOR_BYTES = 2**26, 2**32 - 2**20  # Metal's arrays end at 4 GiB
@@ -117,23 +117,23 @@ class ReferenceKernels:
         work.read(results[0])
         return timed_s, time.perf_counter() - began
 
-    def lasts_s(self, work: ReferenceKernel) -> float:
-        """Seconds that a call really takes, even where the timed call does not wait for its end."""
-        sum(self.finished(work))  # compiles, loads and touches memory
-        durations_s: list[float] = []
-        while len(durations_s) < (LOOKS if sum(durations_s) < LOOK_S else FEWEST_LOOKS):
-            durations_s.append(sum(self.finished(work)))
-        return min(durations_s)
+    def lasts_s(self, *works: ReferenceKernel) -> list[float]:
+        """Seconds that a call of each takes, in turn, even where the timed call does not wait."""
+        rounds: list[list[float]] = []
+        while len(rounds) < (LOOKS if sum(map(sum, rounds[1:])) < LOOK_S else FEWEST_LOOKS) + 1:
+            rounds.append([sum(self.finished(work)) for work in works])
+        # the first compiles, loads and touches memory
+        return [min(durations_s) for durations_s in zip(*rounds[1:], strict=True)]
 
     def fit_sum(self) -> tuple[int, float]:
         """(how many values to sum in one call, its seconds); the vector has twice as many.
 
         A cache that holds a part of them, or threads that wake up, bend short calls: more values
-        are taken until it shows no more. The calls that are judged are others.
+        are taken until it shows no more, in calls in turn as those that are judged. Those are others.
         """
         while True:
             n = self.length // 2
-            lasts = self.lasts_s(self.sum(n))
+            [lasts] = self.lasts_s(self.sum(n))
             grown_bytes = (self.length + VECTOR_COLUMNS) * self.width
             if lasts >= CALL_S or grown_bytes > self.most_bytes:
                 break
@@ -142,7 +142,7 @@ class ReferenceKernels:
             fewer = max(int(n * AIM_S / lasts), VECTOR_COLUMNS)
             return fewer, lasts * fewer / n
         while 2 * lasts <= GROWN_S:
-            double = self.lasts_s(self.sum(2 * n))
+            lasts, double = self.lasts_s(self.sum(n), self.sum(2 * n))
             if STRAIGHT[0] <= double / lasts <= STRAIGHT[1]:
                 break
             self.lengthen(4 * n * self.width)
@@ -155,7 +155,7 @@ class ReferenceKernels:
         """(side, how many products to add up in one call, its seconds)."""
         side, n = SMALLEST_SIDE, 1
         while True:
-            lasts = self.lasts_s(self.products(side, n))
+            [lasts] = self.lasts_s(self.products(side, n))
             if lasts >= CALL_S:
                 return side, n, lasts
             needed = math.ceil(n * AIM_S / lasts)
