@@ -105,13 +105,6 @@ def host_file(devices: Sequence[Mapping[str, Any]] = (CPU,), **own: Any) -> dict
     } | own
 
 
-def device(device_id: str, kind: str, backends: list[str], gib: int, vendor: str) -> dict[str, Any]:
-    """A device as a host file has it."""
-    names = dict.fromkeys(("id", "registry_id", "name"), device_id)
-    memory = {"memory_bytes": gib * 2**30}
-    return H200 | names | memory | {"kind": kind, "vendor": vendor, "backends": backends}
-
-
 def host_of(label: str, *devices: dict[str, Any]) -> dict[str, Any]:
     """A host file made by hand: another computer, as far as the matrix can tell."""
     backends = {
@@ -121,6 +114,19 @@ def host_of(label: str, *devices: dict[str, Any]) -> dict[str, Any]:
     }
     host = host_file(devices, label=label, backends=backends)
     return host | {"cpu": host["cpu"] | {"memory_bytes": 64 * 2**30}}
+
+
+def host_with(names: Sequence[str], known: registry.Registry) -> dict[str, Any]:
+    """A host with these devices, `local` left out, of the memory that the registry gives them."""
+    entries = {name: known["devices"][name] for name in names if name != "local"}
+    devices = [
+        H200
+        | dict.fromkeys(("id", "registry_id", "name"), name)
+        | {key: entry[key] for key in ("kind", "vendor", "backends", "memory_kind")}
+        | {"memory_bytes": int(entry["memory_gib"]["value"]) * 2**30}
+        for name, entry in entries.items()
+    ]
+    return host_of("fake", *devices)
 
 
 def base_record(module: str, workload: str, **axes: Any) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import yaml
 from conftest import ROOT, Checkout
 from siliconprof import plugins
 from siliconprof.cells import config, config_docs, matrix
-from siliconprof.hosts import doctor, registry
+from siliconprof.hosts import doctor
 from siliconprof.store import record
 from siliconprof.store.experiment import Experiment, Timing
 from synthetic_results import CPU, host_of
@@ -212,9 +212,10 @@ def test_a_number_without_a_point_is_a_number() -> None:
 # -- the cells that a config makes -------------------------------------------------------------
 
 
-def test_what_is_computed_without_instructions_is_measured_in_the_smallest_workload() -> None:
+def test_what_is_computed_without_instructions_is_measured_in_the_smallest_workload(
+    devices: Any,
+) -> None:
     """The rest are skipped with the reason; a processor's stands in a run's first lines too."""
-    devices = registry.load(ROOT / "config" / "devices.yaml")
     named = {"workloads": {"a": PRODUCT, "b": PRODUCT}, "precisions": ["fp32", "bf16"]}
     by_all = {("mlx", "b", "bf16"), ("torch-cpu", "b", "bf16")}
     for own, features, skipped in (
@@ -239,9 +240,8 @@ def test_what_is_computed_without_instructions_is_measured_in_the_smallest_workl
         assert (line in said) == ("avx512_bf16" not in features)
 
 
-def test_a_device_that_no_backend_can_use_is_not_measured() -> None:
+def test_a_device_that_no_backend_can_use_is_not_measured(devices: Any) -> None:
     experiment = config.resolve({"workloads": {"a": PRODUCT}, "devices": ["mi300x"]})
-    devices = registry.load(ROOT / "config" / "devices.yaml")
     expansion = matrix.expand(experiment, devices, host_of("desk", CPU))
     (missing,) = expansion.not_measured
     assert missing["device"] == "mi300x" and "no backend" in missing["reason"]

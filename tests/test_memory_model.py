@@ -20,13 +20,13 @@ from models import kept_in_torch
 from siliconprof import plugins
 from siliconprof.backends.base import Memory
 from siliconprof.cells import config, plan
-from siliconprof.hosts import cgroups, registry
+from siliconprof.hosts import cgroups
 from siliconprof.memory import footprint, memory_model
 from siliconprof.memory.memory_model import ScenarioInputs, decide
 from siliconprof.session import memory_limit
 from siliconprof.store import validation
 from siliconprof.store.cell import Cell
-from synthetic_results import device, host_of
+from synthetic_results import host_with
 
 GIB = 2**30
 
@@ -242,24 +242,18 @@ CHECKPOINTED = {
 }
 
 
-def test_every_row_of_table_3_would_be_run_in_its_scenario() -> None:
+def test_every_row_of_table_3_would_be_run_in_its_scenario(devices: Any) -> None:
     """On the paper's devices with the registry's memory, by the plan of config/paper.yaml.
 
     Where the two transcriptions of the table disagree, one of them is met.
     """
-    devices = registry.load(ROOT / "config" / "devices.yaml")
     with open(ROOT / "config" / "published" / "table3_configurations.csv", newline="") as stream:
         rows = list(csv.DictReader(stream))
-    present = []
-    for name in dict.fromkeys(row["device"] for row in rows):
-        entry = devices["devices"][name]
-        size = int(entry["memory_gib"]["value"])
-        found = device(name, "gpu", list(entry["backends"]), size, entry["vendor"])
-        present.append(found | {"memory_kind": entry["memory_kind"]})
-    kinds = {one["memory_kind"] for one in present}
-    assert kinds == {"dedicated", "unified"} and len(present) == 7
+    host = host_with([*dict.fromkeys(row["device"] for row in rows)], devices)
+    kinds = {one["memory_kind"] for one in host["devices"]}
+    assert kinds == {"dedicated", "unified"} and len(host["devices"]) == 7
     experiment = config.resolve(validation.load_yaml(ROOT / "config" / "paper.yaml"))
-    made = plan.make(experiment, devices, host_of("fake", *present), {})
+    made = plan.make(experiment, devices, host, {})
 
     met: dict[tuple[str, ...], list[bool]] = {}
     for row in rows:
