@@ -342,6 +342,13 @@ def bundle_of(files: Mapping[str, bytes], **manifest: Any) -> bytes:
 # -- from records to the page -------------------------------------------------------------------
 
 
+def put(records: Path, made: dict[str, Any], history: Path | None = None) -> Path:
+    """Write a record to its place in a folder of records, and to a history; its path."""
+    path = records / f"{record.cell_path(made)}.json"
+    record.write(made, path, history)
+    return path
+
+
 def make(
     folder: Path,
     own: Sequence[dict[str, Any]],
@@ -366,12 +373,9 @@ def make(
         ("reference/lab/records", reference),
     ):
         for made in group:
-            cell = made["cell"]
-            parts = [cell[axis] for axis in ("host", "device", "backend", "workload", "scenario")]
-            path = results.joinpath(kind, *parts, f"{cell['precision']}.json")
-            record.write(made, path, results / "history" if group is own else None)
+            path = put(results / kind, made, results / "history" if group is own else None)
             if group is own:
-                cells.append({"cell": cell, "record": path.as_posix()})
+                cells.append({"cell": made["cell"], "record": path.as_posix()})
     document = {
         "experiment": {"experiment": "test", "report": {"title": "A test"}},
         "host": host_file(devices),

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import synthetic_results
 from siliconprof.remote import bundle_pack
-from siliconprof.store import record
-from siliconprof.store.cell import AXES
 from synthetic_results import command, kernel_launch, matmul, repeated, training
 
 GPU = {"device": "gpu-x", "device_kind": "gpu", "backend": "torch-mps"}
@@ -37,9 +36,7 @@ def put(
     made = repeated(made, *(ratio * math.exp(draw.gauss(0, noise)) for _ in range(processes)))
     for point in made["points"]:
         point["times"] = point["repeats"].pop(0)["times"]
-    path = folder.joinpath("records", *(made["cell"][axis] for axis in AXES))
-    record.write(made, path.with_suffix(".json"), None)
-    return path.with_suffix(".json")
+    return synthetic_results.put(folder / "records", made)
 
 
 def compared(*arguments: Any) -> tuple[int, str, list[dict[str, str]]]:

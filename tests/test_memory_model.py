@@ -16,7 +16,7 @@ import numpy as np
 import psutil
 import pytest
 from conftest import ROOT, Checkout, can_limit, cpu_cell, defaults, own_project
-from models import kept_in_torch
+from models import kept_in_torch, noise
 from siliconprof import plugins
 from siliconprof.backends.base import Memory
 from siliconprof.cells import config, plan
@@ -131,13 +131,11 @@ def test_what_the_layers_keep_is_counted_tensor_by_tensor(
 
 def some_batch(workload: Any) -> dict[str, Any]:
     """Numbers in the shapes of the workload's batches."""
-    drawn = np.random.default_rng(0)
-    if hasattr(workload, "seq_len"):
-        ids = drawn.integers(0, 300, (4, workload.seq_len), dtype=np.int32)
-        return {"input_ids": ids, "labels": ids}
-    ids = drawn.integers(0, 300, (4, workload.target_len), dtype=np.int32)
-    features = drawn.standard_normal((4, 80, 100 * workload.clip_seconds), dtype=np.float32)
-    return {"input_features": features, "decoder_input_ids": ids, "labels": ids}
+    if not hasattr(workload, "seq_len"):
+        return noise(workload)
+    shape = (4, workload.seq_len)
+    ids = np.random.default_rng(0).integers(0, 300, shape, dtype=np.int32)
+    return {"input_ids": ids, "labels": ids}
 
 
 def kept_in_mlx(backend: Any, workload: Any) -> int:
