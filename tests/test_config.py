@@ -92,6 +92,7 @@ FOLDER = TALK | {"source": "folder", "path": "x"}
 IMAGES = {"kind": "images", "source": "builtin", "n_train": 100, "n_validation": 40, "n_test": 50}
 TRAINED = {"trainer": "plain", "size": "nano", "batch_size": 4, "dataset": "words"}
 GPT2 = TRAINED | {"module": "gpt2"}
+FITTED = GPT2 | {"batch_size": "auto", "fit_batch": True, "scenarios": ["near-capacity"]}
 WHISPER = TRAINED | {"module": "whisper", "dataset": "talk"}
 EPOCHS = {"trainer": "epochs", "batch_sizes": [8], "dataset": "garments"}
 GRID = {"module": "transformer_grid", "n_embd": [16], "n_head": [3, 16], "batch_size": [1]}
@@ -102,6 +103,7 @@ GRID = {"module": "transformer_grid", "n_embd": [16], "n_head": [3, 16], "batch_
     [
         (GPT2 | {"weights": "pretrained"}, "weights_path"),
         (GPT2 | {"batch_size": "auto"}, "batch_size: is 'auto'"),
+        (FITTED, "a.fit_batch: is true; it is for a training whose batch_size is"),
         (GPT2 | {"probes": ["memroy"]}, "did you mean 'memory'"),
         (GPT2 | {"batch_size": 4.0}, "is 4.0; expected a valid integer"),
         (WHISPER | {"dataset": "words"}, "is of kind text"),
@@ -127,11 +129,9 @@ def test_a_mistake_in_an_entry_is_one_line(entry: dict[str, Any], said: str) -> 
     [
         ("kind", TALK | {"kind": "speach"}, "did you mean 'speech'"),
         ("clip_seconds", WORDS | {"clip_seconds": 3}, "belongs to kind speech"),
-        ("path", TALK | {"source": "folder"}, "expected a folder"),
         ("revision", FOLDER | {"revision": "main"}, "has one revision"),
         ("vocab_size", TALK | {"vocab_size": 260}, "expected at least 261"),
         ("tokenizer", IMAGES | {"tokenizer": "gpt2"}, "belongs to kind text or speech"),
-        ("vocab_size", {"source": "builtin"}, "is missing; expected integer"),
     ],
 )
 def test_a_mistake_in_a_data_set_is_one_line(where: str, entry: dict[str, Any], said: str) -> None:

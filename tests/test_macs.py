@@ -171,15 +171,6 @@ def test_all_devices_of_a_host_train_one_batch(
             assert planned.resolved.scenario()["derived"] == "fits"
 
 
-def test_a_batch_that_is_no_number_cannot_be_fitted() -> None:
-    entry = PLAIN | {"batch_size": "auto", "fit_batch": True, "scenarios": ["near-capacity"]}
-    data = {"words": {"source": "builtin", "vocab_size": 300}}
-    (line,) = config.check({"datasets": data, "workloads": {"a": entry}})
-    assert line.startswith(
-        "workloads.a.fit_batch: is true; it is for a training whose batch_size is"
-    )
-
-
 def test_a_cell_that_does_not_fit_names_a_batch_that_would(devices: Any) -> None:
     entry = PLAIN | {"batch_size": 64, "backends": ["mlx"], "precisions": ["fp32"]}
     data = {"words": {"source": "builtin", "vocab_size": 8192}}
