@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
-from conftest import ROOT, Checkout, own_project
+from conftest import ROOT, Checkout
 from golden import update
 from hosts_by_answers import DOCUMENTED, GIB, documented, plan_of
 from siliconprof import fingerprint
@@ -71,12 +71,6 @@ def commands(mac: Mac) -> dict[str, str]:
         "ioreg -rd1 -c IOPlatformExpertDevice": '"IOPlatformUUID" = "simulated"',
         "ioreg -rc AGXAccelerator -d1": f'"gpu-core-count" = {mac.gpu_cores}',
     }
-
-
-@pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
-    """A copy of the project that has measured nothing."""
-    return own_project(tmp_path_factory.mktemp("macs"), shared=False)
 
 
 @pytest.fixture
