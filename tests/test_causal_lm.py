@@ -224,6 +224,18 @@ def test_what_is_no_causal_language_model_is_refused_in_one_line(
         "half": ({"vocab_size": 3}, "has no model_type"),
         "quantised": ({"model_type": "llama", "quantization_config": {"bits": 4}}, "quantised"),
         "seeing": ({"model_type": "gemma3", "vision_config": {"x": 1}}, "a vision model"),
+        "text": (
+            {"model_type": "bert", "architectures": "BertForMaskedLM"},
+            "it is BertForMaskedLM",
+        ),
+        "states": (
+            {"model_type": "mamba", "num_hidden_layers": 1},
+            "no decoder that can be trained",
+        ),
+        "headless": (
+            {"model_type": "llama", "num_hidden_layers": 0},
+            "no decoder that can be trained",
+        ),
         "encoder": ({"model_type": "bert", "architectures": ["BertForMaskedLM"]}, "no causal"),
         "both": ({"model_type": "t5", "is_encoder_decoder": True}, "no causal language model"),
         "unknown": ({"model_type": "lama"}, "code that comes with a model"),

@@ -139,6 +139,15 @@ def test_a_mistake_in_a_data_set_is_one_line(where: str, entry: dict[str, Any], 
     assert line.startswith(f"datasets.a.{where}: ") and said in line
 
 
+def test_a_key_that_stands_twice_is_refused_by_the_run(checkout: Checkout) -> None:
+    """Snakemake alone takes the last."""
+    path = checkout.path / "twice.yaml"
+    path.write_text("experiment: twice\nseed: 1\nseed: 2\n", encoding="utf-8")
+    done = checkout.snakemake("-n", "measured", "--configfile", path.name, check=False)
+    said = done.stdout + done.stderr
+    assert done.returncode and "twice.yaml: line 3, column 1: not YAML: the key 'seed'" in said
+
+
 # -- a damaged record --------------------------------------------------------------------------
 
 
