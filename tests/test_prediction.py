@@ -254,6 +254,21 @@ def test_models_of_other_types_are_timed_or_refused_in_words(of_both: Path, tmp_
             assert line["measured"]["operators"] > 100
 
 
+@pytest.mark.slow
+def test_a_mixture_of_experts_has_a_bound_by_its_products(of_both: Path, tmp_path: Path) -> None:
+    """Which of its operators run depends on its data; nothing else is printed."""
+    own = {"model_type": "qwen3_moe", "num_experts": 4, "num_experts_per_tok": 2, "head_dim": 16}
+    own |= {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 600}
+    own |= {"num_key_value_heads": 2, "moe_intermediate_size": 32, "intermediate_size": 64}
+    (tmp_path / "config.json").write_text(json.dumps(own), encoding="utf-8")
+    given = ("--model", tmp_path, "--batch", 1, "--results", of_both)
+    found = command("predict", *given)
+    assert found.returncode == 0 and len(found.stderr.splitlines()) == 1, found.stderr
+    told = found.stdout.splitlines()
+    assert sum("at least" in line and "ceilings" in line for line in told) == 2
+    assert sum("not predicted" in line for line in told) == 2 and "--measure" not in found.stdout
+
+
 def test_timing_a_models_own_operators_is_refused_on_other_devices(tmp_path: Path) -> None:
     own = [beside(*shape, "device") for shape in SHAPES]
     results = make(tmp_path, own, devices=(H200,))

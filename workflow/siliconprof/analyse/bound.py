@@ -117,6 +117,12 @@ def bound_of_step(
     return Bound(least_s, low_s, high_s, len(known), inside, workload)
 
 
+def bound_of_products(flops: float | None, of: Ceilings) -> Bound | None:
+    """The bound of a step of which the operations of its products alone are known; None without a ceiling."""
+    least_s = (flops or math.nan) / of.flop_per_s
+    return Bound(least_s, None, None, 0, 0, None) if math.isfinite(least_s) else None
+
+
 def _range(bound_s: float, known: pd.DataFrame) -> tuple[float, float]:
     """What a step of a bound may take; NaN without trainings.
 

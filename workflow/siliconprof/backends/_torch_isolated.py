@@ -156,6 +156,7 @@ def _fake_tensors(torch: Any) -> Iterator[None]:
         # Gradients are clipped together.
         (_foreach_utils, "_foreach_supported_types", [fake_tensor.FakeTensor, torch.nn.Parameter]),
     )
+    fake_tensor.log.disabled = True  # what it cannot do is raised, too
     with ExitStack() as patched:
         patched.enter_context(fake_tensor.FakeTensorMode(allow_non_fake_inputs=True))
         for patch in patches:

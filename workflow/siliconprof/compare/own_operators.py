@@ -36,6 +36,7 @@ class TrainingRequest(NamedTuple):
     samples: float  # of a step
     operators: Callable[[Mapping[str, Any]], pd.DataFrame]  # of its step, on a place
     parameters: Mapping[str, Any] | None = None  # of its workload and data, where it is a model
+    flops: float | None = None  # of a step, where it is a model
 
     @property
     def precision(self) -> str:

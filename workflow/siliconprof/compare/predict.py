@@ -110,7 +110,8 @@ def request_of_model(
     title = f"{name}, batch {batch} × {seq_len} tokens, {precision}"
     title += f", LoRA {lora}" if lora else ""
     of_model = module, "plain", lora, precision
-    return TrainingRequest(title, of_model, own["batch_size"], operators, SPEECH | own)
+    flops, _ = plugin(SPEECH | own).flops_per_step()
+    return TrainingRequest(title, of_model, own["batch_size"], operators, SPEECH | own, flops)
 
 
 def described(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
@@ -222,14 +223,14 @@ def answer(
     of_cpu = asked.parameters is not None and inventory.is_for_gpu(place["backend"])
     found: dict[str, Any] = {**place, "seconds": None, "bound": None, "measured": None}
     found["not_known"] = NOT_KNOWN if of_cpu else None
+    limits = bound.ceilings(frames.results.frame("ceilings"), there, asked.precision)
     try:
         rows = asked.operators(place)
-    except UserError as error:
-        return found | {"refusal": str(error)}
-    except ImportError as error:
-        return found | {"refusal": in_one_line(error)}
+    except (UserError, ImportError) as error:
+        why = str(error) if isinstance(error, UserError) else in_one_line(error)
+        least = bound.bound_of_products(asked.flops, limits)
+        return found | {"refusal": why, "bound": least and least._asdict()}
     predicted = there.predict(rows, asked.model, factors)
-    limits = bound.ceilings(frames.results.frame("ceilings"), there, asked.precision)
     least = bound.bound_of_step(rows, there, limits, asked.precision)
     held = there.trainings[POINT].merge(frames.results.frame("predicted"), on=POINT)
     by_lines = predicted.shares[prediction.BY_LINE] >= MAIN_PART_SHARE
@@ -264,7 +265,8 @@ def as_text(found: Mapping[str, Any], measures: bool) -> str:
     if found["bound"]:
         text.append("  " + _bound_text(bound.Bound(**found["bound"])))
     if found["refusal"]:
-        untried = measures and not found["measured"] and "not_measured" not in found
+        tells = "parts" in found and "not_measured" not in found  # its operators are known
+        untried = measures and tells and not found["measured"]
         instead = f"; {MEASURES}" if untried else ""
         text.append(f"  by operators: not predicted: {found['refusal']}{instead}")
     else:

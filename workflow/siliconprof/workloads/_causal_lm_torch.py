@@ -343,7 +343,7 @@ def _saved_bytes(
     On fake tensors, so without memory.
     """
     import torch
-    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch._subclasses import fake_tensor
     from transformers import masking_utils
 
     kept: list[dict[int, Any]] = []
@@ -355,7 +355,8 @@ def _saved_bytes(
             kept[at[0]][storage._cdata] = tensor  # kept alive: no address twice
         return tensor
 
-    with FakeTensorMode(allow_non_fake_inputs=True):
+    fake_tensor.log.disabled = True  # what it cannot do is raised, too
+    with fake_tensor.FakeTensorMode(allow_non_fake_inputs=True):
         model = _empty(config, "bfloat16" if precision == "bf16" else "float32").train()
         layers = _layers(model, config)
         names = [name for name in adapters if spec["lora_rank"] and _has(model, name)]
