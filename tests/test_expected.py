@@ -30,7 +30,7 @@ def point(shape: Mapping[str, int], batch_size: int, seconds: float) -> dict[str
         "times": {"step_s": [seconds * (0.99 + 0.01 * i) for i in range(3)]},
         "flops": model.flops_per_step()[0],
         "bytes": None,
-        "memory": {"predicted_bytes": 20 * model.n_parameters()},
+        "memory": {"predicted_bytes": 20 * model.weights.n_parameters()},
     }
 
 
