@@ -28,10 +28,9 @@ class TorchStepper(Stepper):
         self.backend, self.workload = backend, workload
         self.steps = 0
         self.max_norm, self.norm = workload.parameters.get("max_gradient_norm"), None
-        self.implementation = workload.torch
-        self.model = self.implementation.model(seed).to(device=backend.device, dtype=backend.dtype)
+        self.model = workload.torch.model(seed).to(device=backend.device, dtype=backend.dtype)
         self.model.train()
-        self.loss = self.training_loss = self.implementation.loss
+        self.loss = self.training_loss = workload.torch.loss
         self.compiles = bool(workload.parameters.get("compile"))
         if self.compiles:
             self.training_loss = torch.compile(self.loss)
@@ -118,7 +117,7 @@ class TorchStepper(Stepper):
 
     def outputs(self, batch: Any) -> Any:
         with self.untrained(batch) as on_device:
-            return self.implementation.output(self.model, on_device).float().cpu().numpy()
+            return self.workload.torch.output(self.model, on_device).float().cpu().numpy()
 
     def save(self, path: Path) -> None:
         from safetensors.torch import save_file
