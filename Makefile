@@ -23,7 +23,7 @@ OFFLOAD_OPS = PATH="$$(cd $(BIN) && pwd):$$PATH" PYTHONPATH=workflow \
 # more for snakemake: make report ARGS="--configfile config/paper.yaml --replace-workflow-config"
 ARGS ?=
 MODEL ?=
-OF_MODEL = $(if $(MODEL),--config model=$(MODEL) $(if $(BATCH),batch=$(BATCH)) \
+OF_MODEL = $(if $(MODEL),--config 'model=$(subst ','\'',$(MODEL))' $(if $(BATCH),batch=$(BATCH)) \
     $(if $(SEQ_LEN),seq_len=$(SEQ_LEN)) $(if $(LORA),lora=$(LORA)))
 
 # A user whom the system does not know, as a container's: libraries ask for name and home.

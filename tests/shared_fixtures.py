@@ -1,4 +1,4 @@
-"""Fixtures of several files about the host, and of those that open the page."""
+"""Fixtures of several files: about the host, a copy of the project, and a browser for the page."""
 
 from __future__ import annotations
 
@@ -25,6 +25,14 @@ def found() -> dict[str, Any]:
     from siliconprof.hosts import detect
 
     return detect.detect()
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A copy of the project for all tests of a file, which measure in it."""
+    from conftest import own_project
+
+    return own_project(tmp_path_factory.mktemp("project"))
 
 
 @pytest.fixture(scope="module")

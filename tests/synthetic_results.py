@@ -105,13 +105,6 @@ def host_file(devices: Sequence[Mapping[str, Any]] = (CPU,), **own: Any) -> dict
     } | own
 
 
-def device(device_id: str, kind: str, backends: list[str], gib: int, vendor: str) -> dict[str, Any]:
-    """A device as a host file has it."""
-    names = dict.fromkeys(("id", "registry_id", "name"), device_id)
-    memory = {"memory_bytes": gib * 2**30}
-    return H200 | names | memory | {"kind": kind, "vendor": vendor, "backends": backends}
-
-
 def host_of(label: str, *devices: dict[str, Any]) -> dict[str, Any]:
     """A host file made by hand: another computer, as far as the matrix can tell."""
     backends = {
@@ -121,6 +114,19 @@ def host_of(label: str, *devices: dict[str, Any]) -> dict[str, Any]:
     }
     host = host_file(devices, label=label, backends=backends)
     return host | {"cpu": host["cpu"] | {"memory_bytes": 64 * 2**30}}
+
+
+def host_with(names: Sequence[str], known: registry.Registry) -> dict[str, Any]:
+    """A host with these devices, `local` left out, of the memory that the registry gives them."""
+    entries = {name: known["devices"][name] for name in names if name != "local"}
+    devices = [
+        H200
+        | dict.fromkeys(("id", "registry_id", "name"), name)
+        | {key: entry[key] for key in ("kind", "vendor", "backends", "memory_kind")}
+        | {"memory_bytes": int(entry["memory_gib"]["value"]) * 2**30}
+        for name, entry in entries.items()
+    ]
+    return host_of("fake", *devices)
 
 
 def base_record(module: str, workload: str, **axes: Any) -> dict[str, Any]:
@@ -336,6 +342,13 @@ def bundle_of(files: Mapping[str, bytes], **manifest: Any) -> bytes:
 # -- from records to the page -------------------------------------------------------------------
 
 
+def put(records: Path, made: dict[str, Any], history: Path | None = None) -> Path:
+    """Write a record to its place in a folder of records, and to a history; its path."""
+    path = records / f"{record.cell_path(made)}.json"
+    record.write(made, path, history)
+    return path
+
+
 def make(
     folder: Path,
     own: Sequence[dict[str, Any]],
@@ -360,12 +373,9 @@ def make(
         ("reference/lab/records", reference),
     ):
         for made in group:
-            cell = made["cell"]
-            parts = [cell[axis] for axis in ("host", "device", "backend", "workload", "scenario")]
-            path = results.joinpath(kind, *parts, f"{cell['precision']}.json")
-            record.write(made, path, results / "history" if group is own else None)
+            path = put(results / kind, made, results / "history" if group is own else None)
             if group is own:
-                cells.append({"cell": cell, "record": path.as_posix()})
+                cells.append({"cell": made["cell"], "record": path.as_posix()})
     document = {
         "experiment": {"experiment": "test", "report": {"title": "A test"}},
         "host": host_file(devices),

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from conftest import QUICK, Checkout, cpu_cell, own_project, record_problems
+from conftest import QUICK, Checkout, cpu_cell, record_problems
 from measuring import session_of as session
 from siliconprof.analyse import ceilings
 from siliconprof.analyse.throughputs import PLACE
@@ -49,11 +49,6 @@ CELLS = {
     "bandwidth": {"working_sets_bytes": [LARGE, SMALL]},
     "first_touch": {"pages": [512, 2048]},
 }
-
-
-@pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
-    return own_project(tmp_path_factory.mktemp("bandwidth"))
 
 
 @pytest.fixture(scope="module")

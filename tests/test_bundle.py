@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import synthetic_results
 from conftest import Checkout
 from siliconprof.analyse import aggregate
 from siliconprof.errors import UserError
 from siliconprof.hosts import host_file as hosts
 from siliconprof.remote import bundle_import, bundle_pack
 from siliconprof.store import record
-from siliconprof.store.cell import AXES
 from synthetic_results import (
     base_record,
     bundle_of,
@@ -42,10 +42,7 @@ def a_record(
 
 def put(results: Path, data: dict[str, Any]) -> Path:
     """Write a record to its place, and to history."""
-    cell = data["cell"]
-    path = results.joinpath("records", *(cell[axis] for axis in AXES)).with_suffix(".json")
-    record.write(data, path, results / "history")
-    return path
+    return synthetic_results.put(results / "records", data, results / "history")
 
 
 def put_host(results: Path, host: dict[str, Any], name: str | None = None) -> None:

@@ -13,7 +13,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
-from conftest import Checkout, cpu_cell, own_project, record_problems
+from conftest import Checkout, cpu_cell, record_problems
 from hosts_by_answers import DOCUMENTED, GIB, documented, plan_of
 from measuring import session_of
 from models import tokens
@@ -72,12 +72,6 @@ def answers(*cards: Card, mlx: bool = True) -> dict[str, dict[str, Any]]:
         else {"error": "no module named mlx"},
         "mlx-gpu": {"devices": gpus},
     }
-
-
-@pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
-    """A copy of the project that has measured nothing."""
-    return own_project(tmp_path_factory.mktemp("cards"), shared=False)
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import re
+import shlex
 import subprocess
 from collections.abc import Iterable
 from dataclasses import replace
@@ -224,6 +225,18 @@ def test_what_is_no_causal_language_model_is_refused_in_one_line(
         "half": ({"vocab_size": 3}, "has no model_type"),
         "quantised": ({"model_type": "llama", "quantization_config": {"bits": 4}}, "quantised"),
         "seeing": ({"model_type": "gemma3", "vision_config": {"x": 1}}, "a vision model"),
+        "text": (
+            {"model_type": "bert", "architectures": "BertForMaskedLM"},
+            "it is BertForMaskedLM",
+        ),
+        "states": (
+            {"model_type": "mamba", "num_hidden_layers": 1},
+            "no decoder that can be trained",
+        ),
+        "headless": (
+            {"model_type": "llama", "num_hidden_layers": 0},
+            "no decoder that can be trained",
+        ),
         "encoder": ({"model_type": "bert", "architectures": ["BertForMaskedLM"]}, "no causal"),
         "both": ({"model_type": "t5", "is_encoder_decoder": True}, "no causal language model"),
         "unknown": ({"model_type": "lama"}, "code that comes with a model"),
@@ -333,9 +346,10 @@ def test_a_folder_that_is_no_model_is_one_line(tmp_path: Path) -> None:
 
 
 def test_make_hands_the_model_over() -> None:
-    command = ["make", "-n", "report", "MODEL=a/b", "BATCH=2", "SEQ_LEN=64", "LORA=8"]
+    command = ["make", "-n", "report", "MODEL=a b/o'c", "BATCH=2", "SEQ_LEN=64", "LORA=8"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    assert "--config model=a/b batch=2 seq_len=64 lora=8" in " ".join(done.stdout.split())
+    given = shlex.split(done.stdout[done.stdout.index("--config ") :])
+    assert given[:5] == ["--config", "model=a b/o'c", "batch=2", "seq_len=64", "lora=8"]
 
 
 @pytest.mark.campaign

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import synthetic_results
 from siliconprof.remote import bundle_pack
-from siliconprof.store import record
-from siliconprof.store.cell import AXES
 from synthetic_results import command, kernel_launch, matmul, repeated, training
 
 GPU = {"device": "gpu-x", "device_kind": "gpu", "backend": "torch-mps"}
@@ -37,9 +36,7 @@ def put(
     made = repeated(made, *(ratio * math.exp(draw.gauss(0, noise)) for _ in range(processes)))
     for point in made["points"]:
         point["times"] = point["repeats"].pop(0)["times"]
-    path = folder.joinpath("records", *(made["cell"][axis] for axis in AXES))
-    record.write(made, path.with_suffix(".json"), None)
-    return path.with_suffix(".json")
+    return synthetic_results.put(folder / "records", made)
 
 
 def compared(*arguments: Any) -> tuple[int, str, list[dict[str, str]]]:
@@ -167,6 +164,8 @@ def test_two_hosts_and_a_bundle(tmp_path: Path) -> None:
 def test_what_has_no_counterpart_is_counted_and_what_fails_is_named(tmp_path: Path) -> None:
     fewer = matmul()
     fewer["points"] = fewer["points"][:1]
+    lost = training(0.1, workload="lost")
+    lost["points"][0]["disturbed"] = "others used a core"
     broken = training(0.1) | {"status": "oom", "reason": "out of memory", "points": []}
     for size, side, product, trained in (
         (4, "a", matmul(), training(0.1)),
@@ -174,11 +173,13 @@ def test_what_has_no_counterpart_is_counted_and_what_fails_is_named(tmp_path: Pa
     ):
         put(tmp_path / side, product, seed=size)
         put(tmp_path / side, trained)
+        put(tmp_path / side, lost)
         put(tmp_path / side, training(0.1, workload="other", parameters={"batch_size": size}))
     status, text, rows = compared(tmp_path / "a", tmp_path / "b")
     assert status == 1
     assert "failed in B: desk/cpu-x/torch-cpu/gpt2-nano-plain/auto/fp32: oom: out of memory" in text
     found = verdicts(rows)
+    assert found["lost"] == {"undecided: disturbed in both"}
     assert found["other"] == {"only in A: no such cell", "only in B: no such cell"}
     assert found["matmul-small"] == {"same", "only in A: no such point"}
 

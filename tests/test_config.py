@@ -10,7 +10,7 @@ import yaml
 from conftest import ROOT, Checkout
 from siliconprof import plugins
 from siliconprof.cells import config, config_docs, matrix
-from siliconprof.hosts import doctor, registry
+from siliconprof.hosts import doctor
 from siliconprof.store import record
 from siliconprof.store.experiment import Experiment, Timing
 from synthetic_results import CPU, host_of
@@ -92,6 +92,7 @@ FOLDER = TALK | {"source": "folder", "path": "x"}
 IMAGES = {"kind": "images", "source": "builtin", "n_train": 100, "n_validation": 40, "n_test": 50}
 TRAINED = {"trainer": "plain", "size": "nano", "batch_size": 4, "dataset": "words"}
 GPT2 = TRAINED | {"module": "gpt2"}
+FITTED = GPT2 | {"batch_size": "auto", "fit_batch": True, "scenarios": ["near-capacity"]}
 WHISPER = TRAINED | {"module": "whisper", "dataset": "talk"}
 EPOCHS = {"trainer": "epochs", "batch_sizes": [8], "dataset": "garments"}
 GRID = {"module": "transformer_grid", "n_embd": [16], "n_head": [3, 16], "batch_size": [1]}
@@ -102,6 +103,7 @@ GRID = {"module": "transformer_grid", "n_embd": [16], "n_head": [3, 16], "batch_
     [
         (GPT2 | {"weights": "pretrained"}, "weights_path"),
         (GPT2 | {"batch_size": "auto"}, "batch_size: is 'auto'"),
+        (FITTED, "a.fit_batch: is true; it is for a training whose batch_size is"),
         (GPT2 | {"probes": ["memroy"]}, "did you mean 'memory'"),
         (GPT2 | {"batch_size": 4.0}, "is 4.0; expected a valid integer"),
         (WHISPER | {"dataset": "words"}, "is of kind text"),
@@ -127,16 +129,23 @@ def test_a_mistake_in_an_entry_is_one_line(entry: dict[str, Any], said: str) -> 
     [
         ("kind", TALK | {"kind": "speach"}, "did you mean 'speech'"),
         ("clip_seconds", WORDS | {"clip_seconds": 3}, "belongs to kind speech"),
-        ("path", TALK | {"source": "folder"}, "expected a folder"),
         ("revision", FOLDER | {"revision": "main"}, "has one revision"),
         ("vocab_size", TALK | {"vocab_size": 260}, "expected at least 261"),
         ("tokenizer", IMAGES | {"tokenizer": "gpt2"}, "belongs to kind text or speech"),
-        ("vocab_size", {"source": "builtin"}, "is missing; expected integer"),
     ],
 )
 def test_a_mistake_in_a_data_set_is_one_line(where: str, entry: dict[str, Any], said: str) -> None:
     (line,) = config.check({"datasets": {"a": entry}, "workloads": {"product": PRODUCT}})
     assert line.startswith(f"datasets.a.{where}: ") and said in line
+
+
+def test_a_key_that_stands_twice_is_refused_by_the_run(checkout: Checkout) -> None:
+    """Snakemake alone takes the last."""
+    path = checkout.path / "twice.yaml"
+    path.write_text("experiment: twice\nseed: 1\nseed: 2\n", encoding="utf-8")
+    done = checkout.snakemake("-n", "measured", "--configfile", path.name, check=False)
+    said = done.stdout + done.stderr
+    assert done.returncode and "twice.yaml: line 3, column 1: not YAML: the key 'seed'" in said
 
 
 # -- a damaged record --------------------------------------------------------------------------
@@ -212,9 +221,10 @@ def test_a_number_without_a_point_is_a_number() -> None:
 # -- the cells that a config makes -------------------------------------------------------------
 
 
-def test_what_is_computed_without_instructions_is_measured_in_the_smallest_workload() -> None:
+def test_what_is_computed_without_instructions_is_measured_in_the_smallest_workload(
+    devices: Any,
+) -> None:
     """The rest are skipped with the reason; a processor's stands in a run's first lines too."""
-    devices = registry.load(ROOT / "config" / "devices.yaml")
     named = {"workloads": {"a": PRODUCT, "b": PRODUCT}, "precisions": ["fp32", "bf16"]}
     by_all = {("mlx", "b", "bf16"), ("torch-cpu", "b", "bf16")}
     for own, features, skipped in (
@@ -239,9 +249,8 @@ def test_what_is_computed_without_instructions_is_measured_in_the_smallest_workl
         assert (line in said) == ("avx512_bf16" not in features)
 
 
-def test_a_device_that_no_backend_can_use_is_not_measured() -> None:
+def test_a_device_that_no_backend_can_use_is_not_measured(devices: Any) -> None:
     experiment = config.resolve({"workloads": {"a": PRODUCT}, "devices": ["mi300x"]})
-    devices = registry.load(ROOT / "config" / "devices.yaml")
     expansion = matrix.expand(experiment, devices, host_of("desk", CPU))
     (missing,) = expansion.not_measured
     assert missing["device"] == "mi300x" and "no backend" in missing["reason"]

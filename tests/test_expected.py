@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import synthetic_results
 from siliconprof.analyse import ceilings, step_work
 from siliconprof.stats import line_fit
 from siliconprof.workloads import transformer_lm
@@ -25,13 +26,10 @@ def point(shape: Mapping[str, int], batch_size: int, seconds: float) -> dict[str
     """A point of a grid, as `transformer_grid` leaves it."""
     sizes = {"seq_len": 64, "vocab_size": 512, "batch_size": batch_size}
     model = transformer_lm.Plugin(dict(shape) | sizes)
-    return {
-        "params": model.sizes(),
-        "times": {"step_s": [seconds * (0.99 + 0.01 * i) for i in range(3)]},
-        "flops": model.flops_per_step()[0],
-        "bytes": None,
-        "memory": {"predicted_bytes": 20 * model.weights.n_parameters()},
-    }
+    own: dict[str, Any] = {"times": {"step_s": [seconds * (0.99 + 0.01 * i) for i in range(3)]}}
+    own |= {"flops": model.flops_per_step()[0], "burst_mean_s": None}
+    own |= {"memory": {"predicted_bytes": 20 * model.weights.n_parameters()}}
+    return synthetic_results.point(model.sizes(), seconds, **own)
 
 
 def beside(launch_s: float | None = 2e-6, memory: float = MEMORY, **axes: Any) -> list[Any]:

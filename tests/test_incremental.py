@@ -26,13 +26,6 @@ def rerun(clone: Checkout, *arguments: str) -> set[str]:
     return named(key for key, stamp in clone.stamps().items() if before.get(key) != stamp)
 
 
-def test_a_second_run_does_nothing_in_a_clone_either(clone):
-    before = clone.stamps()
-    done = clone.snakemake("report")
-    assert "Nothing to be done" in done.stdout + done.stderr
-    assert clone.stamps() == before
-
-
 def test_a_config_on_the_command_line_is_read_as_a_file_s_is(clone):
     """Numbers and truth values inside of lists and mappings too, which Snakemake hands over as texts."""
     assert due(clone, "measured") == (set(), set()) == due(clone, "measured", "--config", "seed=0")

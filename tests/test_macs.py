@@ -10,18 +10,17 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
-from conftest import ROOT, Checkout, own_project
+from conftest import ROOT, Checkout
 from golden import update
 from hosts_by_answers import DOCUMENTED, GIB, documented, plan_of
 from siliconprof import fingerprint
 from siliconprof.cells import config, expected, matrix, plan
-from siliconprof.hosts import registry
 from siliconprof.measure import child, supervise
 from siliconprof.memory import memory_model
 from siliconprof.session.resolved_cell import ResolvedCell
 from siliconprof.store import validation
 from siliconprof.store.cell import Cell
-from synthetic_results import device, host_of
+from synthetic_results import H200, host_of
 
 NO_CODE = fingerprint.Fingerprint({})
 
@@ -74,12 +73,6 @@ def commands(mac: Mac) -> dict[str, str]:
     }
 
 
-@pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
-    """A copy of the project that has measured nothing."""
-    return own_project(tmp_path_factory.mktemp("macs"), shared=False)
-
-
 @pytest.fixture
 def on(project: Checkout, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """`siliconprof plan --json` on a Mac, without DeepSpeed, which its pins leave out."""
@@ -99,9 +92,9 @@ def on(project: Checkout, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]
 
 SMALL = ("gpt2-small-plain", "gpt2-small-hf")
 PLAIN = {"module": "gpt2", "trainer": "plain", "size": "small", "seq_len": 512, "dataset": "words"}
-CARD_8 = device("rtx-4060", "gpu", ["torch-cuda", "mlx"], 8, "nvidia")
-CARD_24 = device("rtx-4090", "gpu", ["torch-cuda", "mlx"], 24, "nvidia")
-CARD_1 = device("gt-1030", "gpu", ["torch-cuda"], 1, "nvidia")
+CARD_24 = H200 | {"id": "rtx-4090", "memory_bytes": 24 * GIB}
+CARD_8 = H200 | {"id": "rtx-4060", "memory_bytes": 8 * GIB}
+CARD_1 = H200 | {"id": "gt-1030", "memory_bytes": GIB, "backends": ["torch-cuda"]}
 
 
 def small_of(made: Any) -> list[dict[str, Any]]:
@@ -130,7 +123,7 @@ def test_gpt2_small_trains_on_a_mac_of_8_gb(on: Callable[..., Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("devices", "own", "batches"),
+    ("cards", "own", "batches"),
     [
         ([CARD_24], {}, {"rtx-4090": 8}),
         ([CARD_8], {}, {"rtx-4060": 4}),
@@ -143,7 +136,7 @@ def test_gpt2_small_trains_on_a_mac_of_8_gb(on: Callable[..., Any]) -> None:
     ids=str,
 )
 def test_all_devices_of_a_host_train_one_batch(
-    devices: list[dict[str, Any]], own: dict[str, Any], batches: dict[str, int]
+    devices: Any, cards: list[dict[str, Any]], own: dict[str, Any], batches: dict[str, int]
 ) -> None:
     """Under every backend, trainer and precision; a card's context takes some of its memory."""
     entry = PLAIN | {"batch_size": 8, "fit_batch": True} | own
@@ -157,8 +150,7 @@ def test_all_devices_of_a_host_train_one_batch(
             },
         }
     )
-    known = registry.load(ROOT / "config" / "devices.yaml")
-    cells = matrix.expand(experiment, known, host_of("desk", *devices)).cells
+    cells = matrix.expand(experiment, devices, host_of("desk", *cards)).cells
     found = {(p.cell.device, p.cell.parameters["batch_size"]) for p in cells}
     assert found == set(batches.items())
     for planned in cells:
@@ -173,21 +165,11 @@ def test_all_devices_of_a_host_train_one_batch(
             assert planned.resolved.scenario()["derived"] == "fits"
 
 
-def test_a_batch_that_is_no_number_cannot_be_fitted() -> None:
-    entry = PLAIN | {"batch_size": "auto", "fit_batch": True, "scenarios": ["near-capacity"]}
-    data = {"words": {"source": "builtin", "vocab_size": 300}}
-    (line,) = config.check({"datasets": data, "workloads": {"a": entry}})
-    assert line.startswith(
-        "workloads.a.fit_batch: is true; it is for a training whose batch_size is"
-    )
-
-
-def test_a_cell_that_does_not_fit_names_a_batch_that_would() -> None:
+def test_a_cell_that_does_not_fit_names_a_batch_that_would(devices: Any) -> None:
     entry = PLAIN | {"batch_size": 64, "backends": ["mlx"], "precisions": ["fp32"]}
     data = {"words": {"source": "builtin", "vocab_size": 8192}}
     experiment = config.resolve({"datasets": data, "workloads": {"a": entry}})
-    known = registry.load(ROOT / "config" / "devices.yaml")
-    (planned,) = matrix.expand(experiment, known, host_of("desk", CARD_8)).cells
+    (planned,) = matrix.expand(experiment, devices, host_of("desk", CARD_8)).cells
     status, reason = planned.resolved.refusal() or ("", "")
     assert status == "skipped" and "; batch_size 4 would do; force: true measures it" in reason
 

@@ -16,17 +16,17 @@ import numpy as np
 import psutil
 import pytest
 from conftest import ROOT, Checkout, can_limit, cpu_cell, defaults, own_project
-from models import kept_in_torch
+from models import kept_in_torch, noise
 from siliconprof import plugins
 from siliconprof.backends.base import Memory
 from siliconprof.cells import config, plan
-from siliconprof.hosts import cgroups, registry
+from siliconprof.hosts import cgroups
 from siliconprof.memory import footprint, memory_model
 from siliconprof.memory.memory_model import ScenarioInputs, decide
 from siliconprof.session import memory_limit
 from siliconprof.store import validation
 from siliconprof.store.cell import Cell
-from synthetic_results import device, host_of
+from synthetic_results import host_with
 
 GIB = 2**30
 
@@ -131,13 +131,11 @@ def test_what_the_layers_keep_is_counted_tensor_by_tensor(
 
 def some_batch(workload: Any) -> dict[str, Any]:
     """Numbers in the shapes of the workload's batches."""
-    drawn = np.random.default_rng(0)
-    if hasattr(workload, "seq_len"):
-        ids = drawn.integers(0, 300, (4, workload.seq_len), dtype=np.int32)
-        return {"input_ids": ids, "labels": ids}
-    ids = drawn.integers(0, 300, (4, workload.target_len), dtype=np.int32)
-    features = drawn.standard_normal((4, 80, 100 * workload.clip_seconds), dtype=np.float32)
-    return {"input_features": features, "decoder_input_ids": ids, "labels": ids}
+    if not hasattr(workload, "seq_len"):
+        return noise(workload)
+    shape = (4, workload.seq_len)
+    ids = np.random.default_rng(0).integers(0, 300, shape, dtype=np.int32)
+    return {"input_ids": ids, "labels": ids}
 
 
 def kept_in_mlx(backend: Any, workload: Any) -> int:
@@ -242,24 +240,18 @@ CHECKPOINTED = {
 }
 
 
-def test_every_row_of_table_3_would_be_run_in_its_scenario() -> None:
+def test_every_row_of_table_3_would_be_run_in_its_scenario(devices: Any) -> None:
     """On the paper's devices with the registry's memory, by the plan of config/paper.yaml.
 
     Where the two transcriptions of the table disagree, one of them is met.
     """
-    devices = registry.load(ROOT / "config" / "devices.yaml")
     with open(ROOT / "config" / "published" / "table3_configurations.csv", newline="") as stream:
         rows = list(csv.DictReader(stream))
-    present = []
-    for name in dict.fromkeys(row["device"] for row in rows):
-        entry = devices["devices"][name]
-        size = int(entry["memory_gib"]["value"])
-        found = device(name, "gpu", list(entry["backends"]), size, entry["vendor"])
-        present.append(found | {"memory_kind": entry["memory_kind"]})
-    kinds = {one["memory_kind"] for one in present}
-    assert kinds == {"dedicated", "unified"} and len(present) == 7
+    host = host_with([*dict.fromkeys(row["device"] for row in rows)], devices)
+    kinds = {one["memory_kind"] for one in host["devices"]}
+    assert kinds == {"dedicated", "unified"} and len(host["devices"]) == 7
     experiment = config.resolve(validation.load_yaml(ROOT / "config" / "paper.yaml"))
-    made = plan.make(experiment, devices, host_of("fake", *present), {})
+    made = plan.make(experiment, devices, host, {})
 
     met: dict[tuple[str, ...], list[bool]] = {}
     for row in rows:

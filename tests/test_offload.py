@@ -17,6 +17,7 @@ from siliconprof.cells import config, matrix
 from siliconprof.formatting import FLAG_WORDS
 from siliconprof.hosts import host_file, registry
 from siliconprof.session.resolved_cell import ResolvedCell
+from synthetic_results import H200
 
 pytestmark = pytest.mark.slow
 
@@ -182,13 +183,7 @@ def test_deepspeed_and_its_adam_count_for_offloaded_cells_only(project: Checkout
     experiment = config.resolve({"workloads": workloads, "datasets": {"words": words}})
     devices = registry.load(project.path / "config" / "devices.yaml")
     host = host_file.resolve(project.path / "results", "auto", devices)
-    gpu = {
-        "id": "gpu",
-        "kind": "gpu",
-        "index": 0,
-        "memory_bytes": 2**30,
-        "backends": ["torch-cuda"],
-    }
+    gpu = H200 | {"id": "gpu", "memory_bytes": 2**30, "backends": ["torch-cuda"]}
     host |= {"devices": [*host["devices"], gpu], "cpu_adam": "0" * 64}
     planned = matrix.expand(experiment, devices, host).cells
     found = {(p.cell.workload, p.cell.device_kind, p.cell.scenario): p for p in planned}

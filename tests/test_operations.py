@@ -35,11 +35,6 @@ def cell(backend: str, module: str, own: dict[str, Any], repeats: int = 2, **axe
     return cpu_cell(backend, module, own, threads=1, timing=timing, **axes)
 
 
-@pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
-    return own_project(tmp_path_factory.mktemp("operations"))
-
-
 def points(record: dict[str, Any]) -> list[dict[str, Any]]:
     """The points of a record without fault, each with a right result."""
     assert record["status"] == "ok", record["reason"]

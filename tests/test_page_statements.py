@@ -198,6 +198,8 @@ def test_records_that_are_used_in_nothing_are_listed(tmp_path: Path) -> None:
         paths.append(path.as_posix())
     aggregate.main(matrix=results / "matrix.json")
     assert "1 of 1 cell measured, 1 record could not be read" in made.render(results).html
+    summary = (results / "summary.txt").read_text(encoding="utf-8")
+    assert "1 record could not be read: " in summary and paths[1] in summary.replace("\n  ", "")
     (outside,), (unreadable,) = table(results, "outside"), table(results, "unreadable")
     assert outside == {"record": paths[0], "note": "not in this experiment"}
     assert unreadable["record"] == paths[1] and "damaged record: " in unreadable["error"]

@@ -25,6 +25,7 @@ from siliconprof.hosts import caches
 from siliconprof.probes import interference
 from siliconprof.probes.base import Probe
 from siliconprof.session import measurement, timing
+from siliconprof.store import columns
 from siliconprof.store import model as store_model
 from siliconprof.store.cell import AXES, PRECISIONS
 from siliconprof.store.experiment import Workload as Entry
@@ -344,13 +345,16 @@ def test_a_probe_starts_samples_and_stops(name: str) -> None:
     probe = plugin()  # where the hardware is absent, null objects stand for it
     begin(probe)
     first, second = probe.sample(), probe.sample()
+    undeclared = first.keys() - columns.columns_of_table("samples").keys()
+    assert not undeclared, f"without a line in store/columns.yaml: {sorted(undeclared)}"
     assert first.keys() == second.keys()
     for key, value in {**first, **second}.items():
         assert value is None or (isinstance(value, (int, float)) and value >= 0), key
         units = ("_s", "_bytes", "_faults", "_w", "_mhz", "_c", "_percent", "_count")
-        assert key.endswith((*units, "_mask", "_level", "_state", "_processes")), key
+        units += ("_mask", "_level", "_state", "_processes")
+        assert key.endswith(units), f"{key}: no unit at its end, such as {', '.join(units)}"
     summary = probe.stop(0.5)
-    assert summary
+    assert isinstance(summary, dict) and summary, f"stop() returns no summary: {summary!r}"
     json.dumps(summary, allow_nan=False)
 
 

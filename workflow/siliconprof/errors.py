@@ -152,7 +152,8 @@ def stage(main: Callable[[Sequence[str] | None], int], ends_itself: bool = False
         if not ends_itself:
             end_with_pipeline()
         replace_what_cannot_be_shown()
-        with contextlib.redirect_stdout(_Printable(sys.stdout)):
+        # None: a shell's `>&-` has closed it
+        with contextlib.redirect_stdout(sys.stdout and _Printable(sys.stdout)):
             return main(None)
     except UserError as error:
         _print_error(error)

@@ -18,7 +18,6 @@ FRAMEWORK, BLOCKED, WAITING = "framework", "blocked", "waiting for a core"
 OPTIMIZER_PART = "optimizer"
 ATTENTION = "attention"
 ELEMENTWISE = "elementwise operators"
-OTHERS = "other operators"
 OPTIMIZER_PHASE = "optimizer_s"
 # What an operator does -> how torch's names of it begin, without `aten::`, and MLX's primitives.
 GROUPS: Mapping[str, tuple[str, ...]] = {
@@ -47,19 +46,9 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
         *("AsType", "Concatenate", "Flatten", "Full", "Pad", "Reshape", "Slice", "Split"),
     ),
 }
-# The parts of a step, in the order in which they are shown: groups, small ones taken together.
-PARTS = (
-    *(
-        "products",
-        ATTENTION,
-        "convolutions",
-        "recurrent layers",
-        ELEMENTWISE,
-        OTHERS,
-        OPTIMIZER_PART,
-    ),
-    *(BLOCKED, WAITING, FRAMEWORK),
-)
+# The parts of a step, in the order in which they are shown.
+OPERATOR_PARTS = (*GROUPS, ELEMENTWISE, OPTIMIZER_PART)
+PARTS = (*OPERATOR_PARTS, BLOCKED, WAITING, FRAMEWORK)
 
 
 def group(kind: str, phase: str) -> str:
@@ -72,12 +61,6 @@ def group(kind: str, phase: str) -> str:
             if name == begins or (len(begins) > 4 and name.startswith(begins)):
                 return found
     return ELEMENTWISE
-
-
-def part_of(operator: Operator) -> str:
-    """Which of `PARTS` an operator of a record belongs to."""
-    found = group(operator.kind, operator.phase)
-    return found if found in PARTS else OTHERS
 
 
 def timed_phases(process: OfProcess) -> dict[str, Series]:

@@ -27,7 +27,7 @@ from siliconprof import formatting
 from siliconprof.analyse.attribution import STEP_MEDIAN
 from siliconprof.analyse.equal_work import DISTURBED, flagged
 from siliconprof.analyse.frames import CELL, POINT, Frames
-from siliconprof.analyse.operator_rows import ATTENTION, FRAMEWORK, OTHERS, PARTS
+from siliconprof.analyse.operator_rows import ATTENTION, FRAMEWORK, PARTS
 from siliconprof.analyse.step_parts import MOST_OF_A_STEP
 from siliconprof.store import table_files
 from siliconprof.store.table_files import Tables
@@ -272,7 +272,7 @@ class TimedTrainings:
             faster: part of the step -> how many times as fast it shall be.
         """
         faster, taken = faster or {}, self._taken(rows)
-        spent = taken.groupby("part")["seconds"].sum()
+        spent = taken.groupby("group")["seconds"].sum()
         parts = {part: float(spent.get(part, 0.0)) / faster.get(part, 1.0) for part in PARTS}
         operators_s, framework_s = sum(parts.values()), self.framework_s(rows, model)
         beyond_s = self._beyond_s(operators_s, framework_s)
@@ -298,7 +298,6 @@ def described(rows: pd.DataFrame) -> pd.DataFrame:
         flops=rows["flops"].fillna(0.0).astype(float),
         name=rows["kind"].mask(rows["group"] == ATTENTION, attention),
         dtype=inputs.str.split("[").str[0],
-        part=rows["group"].where(rows["group"].isin(PARTS), OTHERS),
     )
 
 

@@ -40,7 +40,7 @@ from siliconprof.analyse.operator_rows import (
     FRAMEWORK,
     PARTS,
     WAITING,
-    part_of,
+    group,
     slowdown,
     timed_phases,
 )
@@ -118,7 +118,7 @@ def parts_of_process(process: OfProcess, device_kind: str) -> StepParts | None:
     timed = [operator for operator in process.operators.rows if operator.seconds]
     # (operators, 1 + DRAWS)
     seconds = times * medians([operator.seconds for operator in timed], WATCHED)
-    own = np.array([part_of(operator) for operator in timed])
+    own = np.array([group(operator.kind, operator.phase) for operator in timed])
     of_phase = np.array([operator.phase for operator in timed])
     on_gpu, alone_s = device_kind != "cpu", seconds[:, 0].sum()
     beyond = np.zeros(1 + DRAWS)

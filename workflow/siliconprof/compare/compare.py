@@ -182,6 +182,8 @@ def lines(a: Sequence[Record], b: Sequence[Record], compared: Collection[str]) -
         alone = rows[f"medians_{other}"].isna()
         rows.loc[alone, ["verdict", "reason"]] = [f"only in {side.upper()}", "no such point"]
         rows.loc[alone & rows[f"order_{other}"].notna(), "reason"] = "disturbed in the other"
+        both = alone & rows[f"medians_{side}"].isna() & rows[f"order_{other}"].notna()
+        rows.loc[both, ["verdict", "reason"]] = [UNDECIDED, "disturbed in both"]
         whole = alone & ~rows["key"].isin(of_other["key"])
         rows.loc[whole, "reason"] = rows.loc[whole, f"why_{other}"].fillna("no such cell")
         rows.loc[whole, ["point", "series"]] = ""
@@ -222,7 +224,7 @@ def judged(rows: pd.DataFrame, threshold: float) -> pd.DataFrame:
     import pandas as pd
     from scipy import stats
 
-    both = rows[rows["verdict"] == UNDECIDED]
+    both = rows[rows["medians_a"].notna() & rows["medians_b"].notna()]
     columns = ["a_s", "b_s", "low", "high", "p_value", "why"]
     sides = (both[f"{name}_{side}"] for name in ("medians", "ends") for side in "ab")
     made = map(_welch, *sides)
@@ -308,7 +310,8 @@ def condition(text: str) -> tuple[str, str]:
     key, _, value = text.partition("=")
     if key not in COMPARED_KEYS or not value:
         keys = f"expected KEY=VALUE, and as KEY one of: {', '.join(COMPARED_KEYS)}"
-        raise UserError(f"condition '{text}'{nearest(key, COMPARED_KEYS)}; {keys}")
+        meant = "" if key in COMPARED_KEYS else nearest(key, COMPARED_KEYS)
+        raise UserError(f"condition '{text}'{meant}; {keys}")
     return key, value
 
 

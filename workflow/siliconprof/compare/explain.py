@@ -59,8 +59,10 @@ def chosen(points: pd.DataFrame, name: str, usable: pd.Series, lack: str) -> int
     if (own := points.loc[named.index, "source"] == HERE).any():
         named = named[own]
     if named.empty:
-        cells = trainings[["workload", "backend", "precision"]].agg("/".join, axis=1)
-        raise UserError(f"{name}: no training has all of these{nearest(name, cells)}")
+        cells = trainings[["workload", "backend", "precision"]].itertuples(index=False)
+        raise UserError(
+            f"{name}: no training has all of these{nearest(name, map('/'.join, cells))}"
+        )
     found = named[usable[named.index]]
     if found.empty:
         raise UserError(f"{name}: {lack}")

@@ -136,5 +136,7 @@ def _checks(
     }
     axes = ["host", "device", "backend", "workload", "scenario", "precision"]
     of = there.trainings[there.trainings["precision"] == asked.precision]
-    paths = of.sort_values(STEP_MEDIAN, ascending=False)[axes].agg("/".join, axis=1)
-    yield from [(label, cells[path]) for label, path in paths.items() if path in cells][:CHECKS]
+    longest = of.sort_values(STEP_MEDIAN, ascending=False)[axes]
+    paths = zip(longest.index, longest.itertuples(index=False), strict=True)
+    found = [(label, cells.get("/".join(path))) for label, path in paths]
+    yield from [(label, cell) for label, cell in found if cell][:CHECKS]

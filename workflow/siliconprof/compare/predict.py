@@ -264,7 +264,8 @@ def as_text(found: Mapping[str, Any], measures: bool) -> str:
     if found["bound"]:
         text.append("  " + _bound_text(bound.Bound(**found["bound"])))
     if found["refusal"]:
-        instead = f"; {MEASURES}" if measures and not found["measured"] else ""
+        untried = measures and not found["measured"] and "not_measured" not in found
+        instead = f"; {MEASURES}" if untried else ""
         text.append(f"  by operators: not predicted: {found['refusal']}{instead}")
     else:
         text += _operators_text(found)

@@ -6,6 +6,7 @@ What is wrong with it is said in one line. Nothing but this one file is read, an
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -51,8 +52,9 @@ def read(model: str) -> tuple[dict[str, Any], str | None]:
     folder = Path(path).expanduser()
     if folder.is_dir():
         file, commit = folder / CONFIG_FILE, None
-        if not file.is_file():
+        with user_files.reading(folder, lambda message: error(model, message)):
             names = [one.name for one in sorted(folder.iterdir()) if not one.name.startswith(".")]
+        if not file.is_file():
             found = formatting.listing(names, 5) or "nothing"
             raise error(
                 model, f"no {CONFIG_FILE} in the folder, found {found}; copy or download it again"
@@ -69,9 +71,11 @@ def read(model: str) -> tuple[dict[str, Any], str | None]:
 
 
 def state(model: str | None) -> str | None:
-    """The checksum of the config.json in a folder; None for the hub's and inline ones."""
+    """The checksum of the config.json in a folder; None for the hub's, inline and unreadable ones."""
     file = Path(model, CONFIG_FILE).expanduser() if model and is_local(model) else None
-    return hash_of_file(file) if file and file.is_file() else None
+    with suppress(OSError):
+        return hash_of_file(file) if file and file.is_file() else None
+    return None
 
 
 def check(config: Mapping[str, Any], model: str) -> None:
@@ -87,11 +91,12 @@ def check(config: Mapping[str, Any], model: str) -> None:
     for key, what in NO_LANGUAGE_MODEL.items():
         if config.get(key):
             raise error(model, f"it is {what}")
-    names = config.get("architectures") or []
+    named = config.get("architectures") or []
+    names = [*map(str, named)] if isinstance(named, list) else [str(named)]
     if config.get("is_encoder_decoder") or (
         names and not any(part in name for name in names for part in ("CausalLM", "LMHead"))
     ):
-        what = ", ".join(map(str, names)) or config["model_type"]
+        what = ", ".join(names) or config["model_type"]
         raise error(model, f"it is {what}, no causal language model (an encoder, or another head)")
 
 

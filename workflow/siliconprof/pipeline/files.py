@@ -18,7 +18,7 @@ from siliconprof.datasets import dataset_spec, model_config, model_facts, source
 from siliconprof.errors import UserError, nearest, printable
 from siliconprof.hosts import detect, host_file, machine, registry
 from siliconprof.plugins import CHECKOUT
-from siliconprof.store import record
+from siliconprof.store import record, validation
 from siliconprof.store.cell import canonical_json
 
 
@@ -57,6 +57,8 @@ class Files:
                 )
         machine.require_room(Path.cwd())
         self._workflow = workflow
+        for file in workflow.configfiles if workflow else ():
+            validation.load_yaml(file)  # Snakemake takes the last of two equal keys
         given = workflow.config_settings.config if workflow else {}
         nested = {name: value for name, value in given.items() if not isinstance(value, str)}
         raw = config.with_types(raw, nested)

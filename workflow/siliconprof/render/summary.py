@@ -32,7 +32,7 @@ def text(frames: Frames) -> str:
     shown = [_line(row) for row in records(rows.head(MOST_TRAININGS))]
     told = [
         line
-        for sentence in answer.failures(frames)
+        for sentence in [*answer.failures(frames), *unreadable(frames)]
         for line in textwrap.wrap(sentence, SUMMARY_WIDTH, subsequent_indent="  ")
     ]
     lines = told + (formatting.aligned([ANSWER_HEADER, *shown], {2, 3}) if shown else [])
@@ -47,6 +47,16 @@ def text(frames: Frames) -> str:
         lines += wrapped if len(lines) + len(wrapped) <= most else []
     lines += last
     return "".join(f"{line.replace(formatting.NARROW, ' ')}\n" for line in lines)
+
+
+def unreadable(frames: Frames) -> list[str]:
+    """A sentence of the records that could not be read, with the first one's reason."""
+    errors = frames.results.frame("unreadable")["error"]
+    if errors.empty:
+        return []
+    more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
+    why = formatting.shortened(errors.iloc[0], answer.LONGEST_REASON)
+    return [f"{formatting.count(len(errors), 'record')} could not be read: {why}{more}"]
 
 
 def lines_of_model(rows: pd.DataFrame) -> list[str]:

@@ -127,6 +127,24 @@ def facts(spec: Mapping[str, Any]) -> ModelFacts:
     Raises:
         UserError: one line.
     """
+    try:
+        return _facts(spec)
+    except (
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        RuntimeError,
+        TypeError,
+        ValueError,
+    ) as wrong:
+        raise model_config.error(
+            spec["model"] or "config",
+            f"its {model_config.CONFIG_FILE} makes no decoder that can be trained and counted here "
+            f"({in_one_line(wrong)})",
+        ) from wrong
+
+
+def _facts(spec: Mapping[str, Any]) -> ModelFacts:
     import torch
     from transformers.core_model_loading import revert_weight_conversion
 
@@ -150,7 +168,7 @@ def facts(spec: Mapping[str, Any]) -> ModelFacts:
     if config.model_type == "gpt2":  # whose names on the hub, and in mlx-lm, begin below it
         weights = {name.removeprefix("transformer."): shape for name, shape in weights.items()}
     n_experts = next((n for key in EXPERTS if (n := getattr(config, key, None))), 0)
-    adapters = _adapters(model, spec, bool(n_experts))
+    adapters = _adapters(model, _prefix(model, config), spec, bool(n_experts))
     lookups = [m for m in model.modules() if isinstance(m, torch.nn.Embedding)]
     looked_up = sum(m.weight.numel() for m in lookups if m.weight is not head.weight)
     experts = (p.numel() for name, p in model.named_parameters() if ".experts." in name)
@@ -222,16 +240,22 @@ def _layers(model: Any, config: Any) -> Any:
     )
 
 
-def _adapters(model: Any, spec: Mapping[str, Any], has_experts: bool) -> dict[str, tuple[int, int]]:
-    """Linear layer that LoRA adapts -> (inputs, outputs): all but the head, of a mixture the attention's."""
+def _prefix(model: Any, config: Any) -> str:
+    """`model.layers.` of `model.layers.0.self_attn`."""
+    first = _layers(model, config)[0]
+    return next(name for name, m in model.named_modules() if m is first).removesuffix("0")
+
+
+def _adapters(
+    model: Any, prefix: str, spec: Mapping[str, Any], has_experts: bool
+) -> dict[str, tuple[int, int]]:
+    """Linear layer that LoRA adapts -> (inputs, outputs): the layers' own, of a mixture the attention's."""
     import torch
     from transformers.pytorch_utils import Conv1D
 
     found, names = {}, set()
     for name, module in model.named_modules():
-        if module is model.get_output_embeddings() or not isinstance(
-            module, torch.nn.Linear | Conv1D
-        ):
+        if not (name.startswith(prefix) and isinstance(module, torch.nn.Linear | Conv1D)):
             continue
         last = name.rpartition(".")[2]
         names.add(last)
@@ -263,7 +287,7 @@ def _stages(
     counted: Sequence[dict[str, Kept] | None] = [None] * (depth + 2)
     if countable:
         counted = _counted(config, depth, spec, adapters)
-    prefix = next(name for name, m in model.named_modules() if m is layers[0]).removesuffix("0")
+    prefix = _prefix(model, config)
     added: dict[int, int] = dict.fromkeys(range(len(layers)), 0)
     for name, (inputs, outputs) in adapters.items():
         layer = int(name.removeprefix(prefix).partition(".")[0])

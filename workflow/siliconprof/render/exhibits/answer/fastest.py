@@ -15,7 +15,7 @@ from siliconprof.analyse.attribution import (
     UNEXPLAINED_PART,
 )
 from siliconprof.analyse.frames import CELL, Frames
-from siliconprof.analyse.operator_rows import PARTS
+from siliconprof.analyse.operator_rows import OPERATOR_PARTS, PARTS
 from siliconprof.render.drawers import DotInterval, StackedBars
 from siliconprof.render.exhibit import Num, Text, exhibit
 
@@ -125,10 +125,18 @@ sentences = exhibit(
 
 MOST_PAIRS = 4
 BAR_OF = {PHASE: "by phase", CAUSE: "by cause", UNEXPLAINED_PART: "by cause"}
-PART_NAMES = {
-    part: formatting.PART_WORDS.get(part, part)
-    for part in (*SPLIT_PHASES, REST, *PARTS, UNEXPLAINED_PART)
-}
+OTHERS, MOST_DRAWN = "other operators", 4  # parts of operators with a colour of their own
+DRAWN_PARTS = (*SPLIT_PHASES, REST, *OPERATOR_PARTS, OTHERS, *PARTS, UNEXPLAINED_PART)
+PART_NAMES = {part: formatting.PART_WORDS.get(part, part) for part in DRAWN_PARTS}
+
+
+def drawn_parts(parts: pd.DataFrame) -> pd.Series:
+    """Each line's part as it is drawn: operators but for the largest, by `ms`, are others."""
+    operators = parts[parts["part"].isin(OPERATOR_PARTS)]
+    sizes = operators["ms"].astype(float).abs().groupby(operators["part"]).max()
+    largest = sizes.nlargest(MOST_DRAWN)
+    small = [part for part in OPERATOR_PARTS if part not in largest]
+    return parts["part"].replace(dict.fromkeys(small, OTHERS))
 
 
 @exhibit(
@@ -171,7 +179,8 @@ def why(frames: Frames) -> pd.DataFrame:
     is_known = parts["pair"].isin(timed).mask(parts["kind"] == PHASE, parts["pair"].isin(split))
     parts = parts[is_known]
     parts = parts.assign(bar=parts["kind"].map(BAR_OF), ms=1e3 * parts["seconds"])
-    bars = parts.pivot_table("ms", ["pair", "bar"], "part", "first").reset_index()
+    parts = parts.assign(part=drawn_parts(parts)).dropna(subset="ms")
+    bars = parts.pivot_table("ms", ["pair", "bar"], "part", "sum").reset_index()
     named = ["pair", "title", "gap", "gap_low", "gap_high", "disturbed", *CELL]
     return pairs[named].merge(bars.sort_values("bar", ascending=False), on="pair")
 
@@ -205,8 +214,9 @@ def step(frames: Frames) -> pd.DataFrame:
     phases = frame[[f"{name}_ms" for name in SPLIT_PHASES]].set_axis(SPLIT_PHASES, axis=1)
     phases[REST] = frame.reindex(columns=[f"{name}_ms" for name in BESIDES]).sum(axis=1)
     phases = named.join(phases.dropna(), how="inner").assign(kind="phases")
-    operators = parts.assign(ms=1e3 * parts["seconds"])
-    operators = operators.pivot_table("ms", "order", "part", "first").reset_index()
+    parts = parts[parts["order"].isin(named["order"])].assign(ms=1e3 * parts["seconds"])
+    parts = parts.assign(part=drawn_parts(parts))
+    operators = parts.pivot_table("ms", "order", "part", "sum").reset_index()
     both = pd.concat([phases, named.merge(operators, on="order").assign(kind="operators")])
     first = both.groupby("title")["order"].transform("min")
     return both.assign(first=first).sort_values("first", kind="stable")
