@@ -48,7 +48,7 @@ def of_torch(workload: Any, batches: Iterator[Any], cell: Cell, steps: int) -> l
     import torch
 
     torch.set_num_threads(cell.threads)
-    model = workload.torch_model(cell.seed).train()
+    model = workload.torch.model(cell.seed).train()
     optimizer = torch.optim.AdamW(model.parameters(), **workload.optimizer_settings("fp32"))
     times = []
     for _ in range(steps):
@@ -97,7 +97,7 @@ def of_trainer(workload: Any, batches: Iterator[Any], cell: Cell, steps: int) ->
             logging_strategy="no",
             disable_tqdm=True,
         )
-        trainer = Trainer(model=workload.torch_model(cell.seed), args=arguments, train_dataset=rows)
+        trainer = Trainer(model=workload.torch.model(cell.seed), args=arguments, train_dataset=rows)
         trainer.add_callback(Ends())
         trainer.train()
     return [after - before for before, after in zip(ends, ends[1:], strict=False)]
@@ -111,7 +111,7 @@ def of_mlx(workload: Any, batches: Iterator[Any], cell: Cell, steps: int) -> lis
     from mlx.optimizers import AdamW
 
     mx.set_default_device(mx.cpu)
-    model = workload.mlx_model(cell.seed)
+    model = workload.mlx.model(cell.seed)
     settings = workload.optimizer_settings("fp32")
     optimizer = AdamW(learning_rate=settings["lr"], weight_decay=0.0, bias_correction=True)
 

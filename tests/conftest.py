@@ -242,11 +242,11 @@ def counted_flops(workload: Any, batch: Mapping[str, Any], device: str = "cpu") 
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.utils.flop_counter import FlopCounterMode
 
-    model = workload.torch_model(0).to(device)
+    model = workload.torch.model(0).to(device)
     dtypes = {"i": torch.int64, "f": torch.float32}
     tensors = {k: torch.as_tensor(v).to(device, dtypes[v.dtype.kind]) for k, v in batch.items()}
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
-        workload.torch_loss(model, tensors).backward()
+        workload.torch.loss(model, tensors).backward()
     return int(counter.get_total_flops())
 
 

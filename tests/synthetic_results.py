@@ -255,11 +255,11 @@ def of_the_paper(
         module=module,
         samples=samples,
         parameters=workload.parameters,
-        trained=workload.n_trainable_parameters(),
+        trained=workload.weights.n_trainable_parameters(),
         **{"trainer": "hf", "workload": f"{module}-{size}"} | axes,
     )
     made["points"][0]["params"] |= {
-        "n_parameters": workload.n_parameters(),
+        "n_parameters": workload.weights.n_parameters(),
         "tokens_per_step": workload.tokens_per_step(),
         "audio_s_per_step": workload.audio_s_per_step(),
     }

@@ -101,8 +101,8 @@ def test_a_model_is_the_same_in_torch_and_mlx(kind: str, lora_rank: int, tmp_pat
     losses, in_mlx = trained("mlx", workload)
     assert losses == pytest.approx(expected, rel=1e-4)
     assert len({*losses}) == 4
-    assert in_torch == in_mlx == workload.n_trainable_parameters()
-    assert lora_rank or in_torch == workload.n_parameters()
+    assert in_torch == in_mlx == workload.weights.n_trainable_parameters()
+    assert lora_rank or in_torch == workload.weights.n_parameters()
 
 
 @pytest.mark.parametrize("kind", TYPES)
@@ -303,10 +303,10 @@ def test_pretrained_weights_are_read_in_bf16_and_under_another_shape_refused(
     for backend in ("torch-cpu", "mlx"):
         stepper = opened(backend).stepper(workload, 0)
         assert stepper.evaluate(tokens(1, 4)) == pytest.approx(expected, rel=1e-5)
-    assert workload.weights_origin()["weights_path"] == str(folder)
+    assert workload.weights.origin()["weights_path"] == str(folder)
     LlamaForCausalLM(LlamaConfig(**SMALL | {"intermediate_size": 100})).save_pretrained(folder)
     with pytest.raises(UserError, match=r"^model .* has shape \(100, 64\), .* is \(96, 64\)"):
-        list(workload.initial_weights(0))
+        list(workload.weights.initial(0))
 
 
 # -- the front door ------------------------------------------------------------------------------

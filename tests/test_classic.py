@@ -85,7 +85,7 @@ def trained(asked: Cell, data: training_data.ImageData) -> CellRun:
 @pytest.mark.parametrize("name", NETWORKS)
 def test_parameters_are_keras_s(name: str) -> None:
     assert {"mlp": 435_402, "cnn": 93_322, "lstm": 81_674} == PARAMETERS
-    assert workload(name).n_parameters() == PARAMETERS[name]
+    assert workload(name).weights.n_parameters() == PARAMETERS[name]
     for backend in BACKENDS:
         stepper = opened(backend, threads=1).stepper(workload(name), 0)
         seen = stepper.dtypes(images(0, 32))
@@ -112,7 +112,7 @@ def test_operations_are_exact(name: str) -> None:
 @pytest.mark.parametrize("name", NETWORKS)
 def test_initial_weights_are_drawn_as_keras_draws_them(name: str) -> None:
     """Glorot uniform, biases of 0 but for a forget gate's 1, an orthogonal state."""
-    drawn = dict(workload(name).initial_weights(3))
+    drawn = dict(workload(name).weights.initial(3))
     for weight, array in drawn.items():
         if weight.endswith("/kernel"):
             field = math.prod(array.shape[:-2])
@@ -169,9 +169,9 @@ def test_networks_are_keras_s_in_torch_and_mlx(name: str) -> None:
     batch, ours = images(5, 32), workload(name, dropout=0.0)
     weights = {
         key: array.astype(np.float64) + (0.05 if key.endswith("bias") else 0)
-        for key, array in ours.initial_weights(1)
+        for key, array in ours.weights.initial(1)
     }  # biases too: at 0 nothing would show where they are added
-    ours.initial_weights = lambda seed: (
+    ours.weights.initial = lambda seed: (
         (key, array.astype(np.float32)) for key, array in weights.items()
     )
     expected = forward(name, weights, batch["images"])
@@ -283,7 +283,7 @@ def test_loss_and_accuracy_are_those_of_the_whole_part() -> None:
         session._data, session.progress = data, lambda *_: None
         stepper = session.backend.stepper(session.workload, 0)
         found.append(evaluate(session, stepper, "validation", None))
-    weights = {k: a.astype(np.float64) for k, a in workload("mlp").initial_weights(0)}
+    weights = {k: a.astype(np.float64) for k, a in workload("mlp").weights.initial(0)}
     part = next(data.part_batches("validation", 50))
     logits = forward("mlp", weights, part["images"])
     right = float((logits.argmax(axis=1) == part["labels"]).mean())

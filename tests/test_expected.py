@@ -28,7 +28,7 @@ def point(shape: Mapping[str, int], batch_size: int, seconds: float) -> dict[str
     model = transformer_lm.Plugin(dict(shape) | sizes)
     own: dict[str, Any] = {"times": {"step_s": [seconds * (0.99 + 0.01 * i) for i in range(3)]}}
     own |= {"flops": model.flops_per_step()[0], "burst_mean_s": None}
-    own |= {"memory": {"predicted_bytes": 20 * model.n_parameters()}}
+    own |= {"memory": {"predicted_bytes": 20 * model.weights.n_parameters()}}
     return synthetic_results.point(model.sizes(), seconds, **own)
 
 

@@ -323,7 +323,7 @@ def test_a_persons_own_files_are_looked_at(checkout, tmp_path, monkeypatch):
         "workloads": {"own": entry},
     }
     parameters = config.resolve(experiment)["workloads"]["own"] | {"dataset_vocab_size": 300}
-    shapes = plugins.load("workloads", "gpt2")(parameters).weight_shapes()
+    shapes = plugins.load("workloads", "gpt2")(parameters).weights.shapes
     (tmp_path / "weights").mkdir()
     weights = tmp_path / "weights" / "model.safetensors"
     save_file({name: np.full(shape, 0.01, np.float32) for name, shape in shapes.items()}, weights)

@@ -56,10 +56,10 @@ def test_the_stages_hold_every_weight_once(module: str, own: dict[str, Any]) -> 
     """What the model adds up is the model: the counts are those that the tests hold elsewhere."""
     workload = plugins.load("workloads", module)(parameters(module, **own))
     stages = workload.stages(footprint.MemoryEstimator(footprint.MemoryProfile(), "fp32"))
-    adapters = workload.n_trainable_parameters() if own.get("lora_rank") else 0
-    assert sum(stage.weights for stage in stages) == workload.n_parameters() + adapters
-    assert sum(stage.trained for stage in stages) == workload.n_trainable_parameters()
-    assert max(workload.trained_sizes()) <= max(stage.trained for stage in stages)
+    adapters = workload.weights.n_trainable_parameters() if own.get("lora_rank") else 0
+    assert sum(stage.weights for stage in stages) == workload.weights.n_parameters() + adapters
+    assert sum(stage.trained for stage in stages) == workload.weights.n_trainable_parameters()
+    assert max(workload.weights.trained_sizes()) <= max(stage.trained for stage in stages)
 
 
 def test_theoretical_memory_is_the_papers_by_its_formula() -> None:
@@ -119,7 +119,7 @@ def test_what_the_layers_keep_is_counted_tensor_by_tensor(
     estimator = footprint.MemoryEstimator(profile, precision)
     predicted = sum(estimator.saved_bytes(stage) for stage in workload.stages(estimator))
     if profile.casts_stay and estimator.amp:  # counted apart, see `MemoryEstimator.peak`
-        predicted += 2 * workload.n_parameters()
+        predicted += 2 * workload.weights.n_parameters()
     if backend == "mlx":
         kept = kept_in_mlx(opened, workload)
     else:

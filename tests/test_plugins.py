@@ -274,8 +274,7 @@ def test_a_stepper_marks_every_phase_in_order(name: str) -> None:
         found = {}
         for split in (True, False):
             clock = Recorder(split)
-            workload = gpt2()
-            workload.max_gradient_norm = lambda clips=clips: 0.1 if clips else None
+            workload = gpt2(max_gradient_norm=0.1 if clips else None)
             stepper = opened(name, precision).stepper(workload, 5)
             stepper.step(tokens(3), clock)
             found[split] = stepper.step(tokens(4), clock)()
@@ -323,9 +322,8 @@ def test_dropout_is_of_training_alone(name: str) -> None:
     """Losses differ from step to step though nothing is learnt, alike for a seed; evaluations agree."""
     workload = model("mlp", dropout=0.5)
     workload.learning_rate_at = lambda step: 0.0
-    for framework in ("torch", "mlx"):  # such as weights that come from the hub
-        build = getattr(workload, f"{framework}_model")
-        setattr(workload, f"{framework}_model", lambda seed, build=build: build(seed).eval())
+    for part in (workload.torch, workload.mlx):  # such as weights that come from the hub
+        part.model = lambda seed, build=part.model: build(seed).eval()
     backend, batch, losses = opened(name), images(), []
     for _ in range(2):
         stepper = backend.stepper(workload, 5)

@@ -235,7 +235,7 @@ def test_a_git_lfs_pointer_is_named(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("module", "changes", "words"),
     [
-        ("gpt2", {}, None),
+        ("gpt2", {"n_layer": 2, "n_head": 2, "n_embd": 64, "scale_attn_weights": True}, None),
         ("gpt2", {"n_layer": 6, "n_head": 3}, "n_layer 6, not 2; n_head 3, not 2; correct size"),
         ("whisper", {"decoder_layers": 6}, "decoder_layers 6, not"),
         ("gpt2", "cut off", "model.safetensors is damaged (SafetensorError"),
@@ -249,19 +249,18 @@ def test_weights_of_another_model_are_refused(
     own = {"size": "nano", "weights": "pretrained", "weights_path": str(tmp_path)}
     of_data = {"dataset_vocab_size": 300, "dataset_clip_seconds": 2, "dataset_n_mels": 80}
     workload = plugins.load("workloads", module)(defaults(module, **own, **of_data))
-    shapes = workload.weight_shapes()
+    shapes = workload.weights.shapes
     file = tmp_path / "model.safetensors"
     save_file({name: np.zeros(shape, np.float32) for name, shape in shapes.items()}, file)
     if isinstance(changes, str):
         file.write_text(changes)
     else:
-        said = workload.checkpoint_config() | changes
-        (tmp_path / "config.json").write_text(json.dumps(said))
+        (tmp_path / "config.json").write_text(json.dumps(changes))
     if words is None:
-        assert [name for name, _ in workload.initial_weights(0)] == list(shapes)
+        assert [name for name, _ in workload.weights.initial(0)] == list(shapes)
         return
     with pytest.raises(UserError, match=re.escape(words)) as error:
-        list(workload.initial_weights(0))
+        list(workload.weights.initial(0))
     assert str(tmp_path) in str(error.value) and "\n" not in str(error.value)
 
 

@@ -319,5 +319,5 @@ MAP = json.dumps({"weight_map": {"a": PARTS[0], "b": PARTS[1]}})
 def test_a_damaged_file_beside_weights_is_named(tmp_path: Path, files: Files, words: str) -> None:
     write(tmp_path, {"model.safetensors": "x"} | files)
     with pytest.raises(UserError) as error:
-        Checkpoint(str(tmp_path)).check({"n_layer": 2})
+        Checkpoint(str(tmp_path), config={"n_layer": 2})
     assert words in str(error.value) and "\n" not in str(error.value)

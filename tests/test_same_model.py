@@ -17,8 +17,8 @@ Found = tuple[float, dict[str, np.ndarray]]
 def in_torch(workload: Any, batch: dict[str, np.ndarray]) -> Found:
     """(loss, gradient of each parameter by torch's name)."""
     opened("torch-cpu")
-    model = workload.torch_model(5).train()
-    loss = workload.torch_loss(model, tensors(batch))
+    model = workload.torch.model(5).train()
+    loss = workload.torch.loss(model, tensors(batch))
     loss.backward()
     named = getattr(model, "transformer", model).named_parameters()
     return loss.item(), {name: p.grad.numpy() for name, p in named if p.requires_grad}
@@ -29,12 +29,12 @@ def in_mlx(workload: Any, batch: dict[str, np.ndarray], theirs: dict[str, Any]) 
     mx = opened("mlx").mx
     from mlx.utils import tree_flatten
 
-    model = workload.mlx_model(5)
+    model = workload.mlx.model(5)
     arrays = {name: mx.array(array) for name, array in batch.items()}
 
     def loss_of(parameters: Any) -> Any:
         model.update(parameters)
-        return workload.mlx_loss(model, arrays)
+        return workload.mlx.loss(model, arrays)
 
     loss, gradients = mx.value_and_grad(loss_of)(model.trainable_parameters())
     if hasattr(model, "sanitize"):
@@ -63,7 +63,7 @@ def test_a_model_is_the_same_in_torch_and_mlx(workload: Any, batch: Any) -> None
     assert expected_loss == pytest.approx(math.log(workload.vocab_size), abs=0.3)  # nothing learned
     assert loss == pytest.approx(expected_loss, rel=rounding(workload.vocab_size))
     assert found.keys() == expected.keys()
-    assert sum(value.size for value in found.values()) == workload.n_trainable_parameters()
+    assert sum(value.size for value in found.values()) == workload.weights.n_trainable_parameters()
     within = rounding(workload.vocab_size, steps=2)  # forward and backward
     for name, value in found.items():
         scale = np.linalg.norm(expected[name])
@@ -82,7 +82,7 @@ def test_a_model_that_nobody_else_initialises_is_the_same(
 
     def values() -> dict[str, Any]:
         torch.manual_seed(0)
-        model = workload.torch_model(5)
+        model = workload.torch.model(5)
         return dict(model.named_parameters()) | dict(model.named_buffers())
 
     own = values()

@@ -239,13 +239,13 @@ def in_float64() -> tuple[list[float], list[float], dict[str, np.ndarray]]:
     workload = plugins.load("workloads", "transformer_lm")(
         TINY | SCHEDULED | {"dataset_vocab_size": VOCABULARY}
     )
-    model = workload.torch_model(3).double()
+    model = workload.torch.model(3).double()
     optimizer = torch.optim.AdamW(model.parameters(), betas=(0.8, 0.9), weight_decay=0.2)
     losses, norms = [], []
     for step, rate in enumerate(RATES):
         optimizer.param_groups[0]["lr"] = rate
         optimizer.zero_grad()
-        loss = workload.torch_loss(
+        loss = workload.torch.loss(
             model, {name: torch.from_numpy(a).long() for name, a in batch(step).items()}
         )
         loss.backward()

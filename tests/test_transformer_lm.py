@@ -18,7 +18,7 @@ from siliconprof.memory import footprint
 def test_a_token_sees_those_before_it_and_where_they_are() -> None:
     """Later tokens change nothing; the same tokens in another order change the last logits."""
     torch = pytest.importorskip("torch")
-    model = lm().torch_model(5)
+    model = lm().torch.model(5)
     with torch.no_grad():
         # As drawn, attention is so flat that the order of what it sees hardly shows.
         for name, weight in model.named_parameters():
@@ -54,16 +54,16 @@ def test_parameters_are_counted_exactly(own: dict[str, Any]) -> None:
     with torch.device("meta"):
         model = _transformer_torch.Model(workload)
     built = {name: tuple(weight.shape) for name, weight in model.named_parameters()}
-    assert workload.weight_shapes() == built
+    assert workload.weights.shapes == built
     total = sum(map(math.prod, built.values()))
-    assert workload.n_parameters() == workload.n_trainable_parameters() == total
+    assert workload.weights.n_parameters() == workload.weights.n_trainable_parameters() == total
     stages = workload.stages(footprint.MemoryEstimator(footprint.MemoryProfile(), "fp32"))
     assert sum(s.weights for s in stages) == sum(s.trained for s in stages) == total
     if total < 2**20:
         from mlx.utils import tree_flatten
 
-        theirs = {n: w.shape for n, w in tree_flatten(workload.mlx_model(0).parameters())}
-        assert theirs == workload.weight_shapes()
+        theirs = {n: w.shape for n, w in tree_flatten(workload.mlx.model(0).parameters())}
+        assert theirs == workload.weights.shapes
 
 
 # -- how it is trained -------------------------------------------------------------------------

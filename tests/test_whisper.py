@@ -45,9 +45,9 @@ def test_filled_tokens_change_nothing() -> None:
         assert batch["input_features"].shape == (2, 80, 200)
     np.testing.assert_array_equal(batches[12]["labels"], batches[20]["labels"][:, :12])
     assert set(batches[33]["labels"][:, 20:].flat) == {-100}
-    model = whisper().torch_model(0)
+    model = whisper().torch.model(0)
     losses = {
-        n: float(whisper().torch_loss(model, tensors(b)).detach()) for n, b in batches.items()
+        n: float(whisper().torch.loss(model, tensors(b)).detach()) for n, b in batches.items()
     }
     assert losses[33] == pytest.approx(losses[20], rel=ONCE)
     assert losses[12] != pytest.approx(losses[20], rel=ONCE)
@@ -60,11 +60,10 @@ def test_filled_tokens_change_nothing() -> None:
 def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkpoint of another model of nano's size, for 3 s, as transformers saves it."""
     import torch
-    from transformers import WhisperForConditionalGeneration
 
     folder = tmp_path_factory.mktemp("weights") / "whisper"
     torch.manual_seed(3)
-    model = WhisperForConditionalGeneration(whisper(clip_seconds=3).torch_config())
+    model = whisper(clip_seconds=3).torch.model(3)
     torch.nn.init.normal_(model.model.encoder.embed_positions.weight)  # not what a formula gives
     model.save_pretrained(folder)
     return folder
@@ -135,7 +134,7 @@ def test_no_part_of_mlx_s_model_computes_in_fp32_unasked() -> None:
     arrays = stepper.put(stepper.parameters, stepper.arrays(noise(workload)))
     encoded = stepper.model.encoder(arrays["input_features"].transpose(0, 2, 1))
     assert encoded.dtype == backend.compute_dtype
-    assert workload.mlx_output(stepper.model, arrays).dtype == backend.compute_dtype
+    assert workload.mlx.output(stepper.model, arrays).dtype == backend.compute_dtype
 
 
 def test_pretrained_weights_are_read_from_a_folder(study: Checkout, given: Path) -> None:
@@ -156,7 +155,7 @@ def test_pretrained_weights_are_read_from_a_folder(study: Checkout, given: Path)
     with torch.no_grad():
         expected = float(model(**batch).loss)
         ours = whisper(clip_seconds=1, weights="pretrained", weights_path=str(given))
-        assert float(ours.torch_model(0)(**batch).loss) == pytest.approx(expected, rel=ONCE)
+        assert float(ours.torch.model(0)(**batch).loss) == pytest.approx(expected, rel=ONCE)
     assert losses(study, "given", "mlx")[0] == pytest.approx(expected, rel=ONCE)
     assert losses(study, "plain", "mlx")[0] != pytest.approx(expected, rel=ONCE)
     assert records(study)["given", "mlx"]["method"]["weights"]["weights_path"] == str(given)

@@ -216,7 +216,7 @@ def independent(name: str, torch: Any) -> None:
 
     backend = opened(name, "amp-bf16")
     stepper, data = training(backend, 16, 512)
-    model = stepper.workload.torch_model(0).to(backend.device).train()
+    model = stepper.workload.torch.model(0).to(backend.device).train()
     optimizer = torch.optim.AdamW(model.parameters(), weight_decay=0.0)
     tokens = torch.from_numpy(data["input_ids"]).long().to(backend.device)
 

@@ -38,8 +38,8 @@ IN_PLACE = {*ELEMENTWISE, *PARTLY, "Softmax"}
 
 def calls(backend: Any, workload: Any, batch: Any) -> list[Call]:
     """See `Backend.isolated_calls`."""
-    mx, shapes = backend.mx, workload.weight_shapes()
-    workload.initial_weights = lambda seed: (
+    mx, shapes = backend.mx, workload.weights.shapes
+    workload.weights.initial = lambda seed: (
         (name, mx.broadcast_to(mx.array(VALUE), shape)) for name, shape in shapes.items()
     )
     stepper = backend.stepper(workload, 0)

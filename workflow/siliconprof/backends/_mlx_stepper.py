@@ -34,8 +34,8 @@ class MlxStepper(Stepper):
         mx = backend.mx
         self.backend, self.workload = backend, workload
         self.steps = 0
-        self.max_norm, self.norm = workload.max_gradient_norm(), None
-        self.model = workload.mlx_model(seed)
+        self.max_norm, self.norm = workload.parameters.get("max_gradient_norm"), None
+        self.model = workload.mlx.model(seed)
         self.model.set_dtype(backend.dtype)
         self.model.train()
         self.parameters = self.model.trainable_parameters()
@@ -65,7 +65,7 @@ class MlxStepper(Stepper):
             return batch
 
         def loss(parameters: Any, batch: Any) -> Any:
-            return workload.mlx_loss(self.model, put(parameters, batch))
+            return workload.mlx.loss(self.model, put(parameters, batch))
 
         self.loss, self.put = loss, put
         self.loss_and_gradients = mx.value_and_grad(loss)
@@ -190,7 +190,7 @@ class MlxStepper(Stepper):
 
         def output() -> Any:
             arrays = self.put(self.parameters, self.arrays(batch))
-            return self.workload.mlx_output(self.model, arrays).astype(self.backend.mx.float32)
+            return self.workload.mlx.output(self.model, arrays).astype(self.backend.mx.float32)
 
         return np.array(self._untrained(output))
 
@@ -251,7 +251,7 @@ class MlxStepper(Stepper):
         from mlx.utils import tree_flatten
 
         arrays = self.put(self.parameters, self.arrays(batch))
-        output = self.workload.mlx_output(self.model, arrays)
+        output = self.workload.mlx.output(self.model, arrays)
         trained = [value for _, value in tree_flatten(self.parameters)]
         weight = next(value for value in trained if value.ndim >= 2)
         return {

@@ -50,8 +50,8 @@ def calls(backend: Any, workload: Any, batch: Any, clock: Any) -> list[Call]:
     """See `Backend.isolated_calls`."""
     import numpy as np
 
-    torch, shapes = backend.torch, workload.weight_shapes()
-    workload.initial_weights = lambda seed: (  # without memory
+    torch, shapes = backend.torch, workload.weights.shapes
+    workload.weights.initial = lambda seed: (  # without memory
         (name, np.broadcast_to(np.float32(0), shape)) for name, shape in shapes.items()
     )
     with _fake_tensors(torch):

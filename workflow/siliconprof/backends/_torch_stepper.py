@@ -27,13 +27,13 @@ class TorchStepper(Stepper):
         torch.manual_seed(seed)
         self.backend, self.workload = backend, workload
         self.steps = 0
-        self.max_norm, self.norm = workload.max_gradient_norm(), None
-        self.model = workload.torch_model(seed).to(device=backend.device, dtype=backend.dtype)
+        self.max_norm, self.norm = workload.parameters.get("max_gradient_norm"), None
+        self.model = workload.torch.model(seed).to(device=backend.device, dtype=backend.dtype)
         self.model.train()
-        self.loss = self.training_loss = workload.torch_loss
+        self.loss = self.training_loss = workload.torch.loss
         self.compiles = bool(workload.parameters.get("compile"))
         if self.compiles:
-            self.training_loss = torch.compile(workload.torch_loss)
+            self.training_loss = torch.compile(self.loss)
         self.trained = {n: p for n, p in self.model.named_parameters() if p.requires_grad}
         settings = workload.optimizer_settings(backend.precision)
         settings |= adamw_arguments(workload)
@@ -117,7 +117,7 @@ class TorchStepper(Stepper):
 
     def outputs(self, batch: Any) -> Any:
         with self.untrained(batch) as on_device:
-            return self.workload.torch_output(self.model, on_device).float().cpu().numpy()
+            return self.workload.torch.output(self.model, on_device).float().cpu().numpy()
 
     def save(self, path: Path) -> None:
         from safetensors.torch import save_file

@@ -97,7 +97,7 @@ def _needs_of_models(due: Sequence[matrix.PlannedCell]) -> Iterator[str]:
         )
         capacity = scenarios[0]["capacity_bytes"]
         of = f" of {formatting.mebibytes(capacity)}" if capacity else ""
-        millions = cells[0].resolved.workload.n_parameters() / 1e6
+        millions = cells[0].resolved.workload.weights.n_parameters() / 1e6
         parameters = f"{formatting.significant(millions, 4)} M parameters"
         yield f"{name}: {parameters}, {' to '.join(ends)}{of} on {device}"
 

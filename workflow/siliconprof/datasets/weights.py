@@ -7,7 +7,10 @@ or the parts that `model.safetensors.index.json` lists. Reading needs safetensor
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -24,19 +27,28 @@ WEIGHT_PREFIXES = ("", "transformer.", "model.")
 class Checkpoint:
     """Pretrained weights on disk: their description, and their arrays one by one."""
 
-    def __init__(self, path: str, revision: str | None = None, key: str = "weights_path") -> None:
+    def __init__(
+        self,
+        path: str,
+        revision: str | None = None,
+        key: str = "weights_path",
+        config: Mapping[str, Any] | None = None,
+    ) -> None:
         """Find the files; a hub name's are downloaded, or taken from the hub's cache.
 
         Args:
             revision: of the hub; None = that after an @ in the name, or the main branch.
-            key: of the config that names it.
+            key: of the experiment's config that names it.
+            config: keys of config.json that decide what the tensors compute -> the model's values.
 
         Raises:
-            UserError: there is no such checkpoint, or it has no safetensors files.
+            UserError: there is no such checkpoint, it has no safetensors files, or its config.json,
+                where there is one, describes another model.
         """
         self.path, self.key = path, key
         self.folder, self.revision = _located(path, revision)
         self.files = self._files()
+        self._check(config or {})
 
     def describe(self) -> dict[str, Any]:
         """The origin and checksums of the weights, for the record."""
@@ -47,20 +59,12 @@ class Checkpoint:
             "weights_sha256": {file.name: hash_of_file(file) for file in self.files},
         }
 
-    def check(self, model: Mapping[str, Any]) -> None:
-        """See that config.json, where there is one, describes a model.
-
-        Args:
-            model: keys of config.json that decide what the tensors compute -> their values.
-
-        Raises:
-            UserError: it says something else.
-        """
+    def _check(self, config: Mapping[str, Any]) -> None:
         file = self.folder / "config.json"
         said = self._object(file) if file.is_file() or file.is_symlink() else {}
         others = [
             f"{key} {said[key]!r}, not {value!r}"
-            for key, value in model.items()
+            for key, value in config.items()
             if said.get(key, value) != value
         ]
         if others:
@@ -151,6 +155,71 @@ class Checkpoint:
 
     def _error(self, message: str) -> UserError:
         return UserError(f"{self.key} '{self.path}': {message}")
+
+
+def drawn_weights(
+    shapes: Mapping[str, tuple[int, ...]], seed: int, narrow: tuple[str, ...] = (), n_layer: int = 1
+) -> Iterator[tuple[str, Any]]:
+    """(name, float32 array) of each: matrices normal, a norm's scales 1, biases 0.
+
+    Args:
+        narrow: ends of the names of projections into the residual stream, whose matrices have the
+            standard deviation 0.02 / sqrt(2 n_layer); others have 0.02.
+    """
+    import numpy as np
+
+    generator = np.random.Generator(np.random.PCG64(seed))
+    deviation = 0.02 / math.sqrt(2 * n_layer)
+    for name, shape in shapes.items():
+        if len(shape) > 1:
+            drawn = generator.standard_normal(shape, dtype=np.float32)
+            yield name, drawn * np.float32(deviation if name.endswith(narrow) else 0.02)
+        else:
+            yield name, np.full(shape, float(name.endswith("weight")), np.float32)
+
+
+@dataclass
+class Weights:
+    """The weights of a model, known without building it."""
+
+    shapes: Mapping[str, tuple[int, ...]]  # of each by name, in the order in which they are drawn
+    # (shapes, seed) -> (name, float32 array) of each
+    draw: Callable[[Mapping[str, tuple[int, ...]], int], Iterator[tuple[str, Any]]] = drawn_weights
+    pretrained: bool = False  # read from `checkpoint`, not drawn
+    checkpoint: Callable[..., Checkpoint] = Checkpoint
+    # name of each that is not trained -> what computes it, from its shape
+    fixed: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
+    adapter_sizes: list[int] | None = None  # values of each adapter's tensor; None = no adapters
+    more: Mapping[str, Any] = field(default_factory=dict)  # of their origin, for the record
+
+    def origin(self) -> dict[str, Any]:
+        """The origin of the initial weights, for the record."""
+        origin = self.checkpoint().describe() if self.pretrained else {"weights": "random"}
+        return {**origin, **self.more}
+
+    def initial(self, seed: int) -> Iterator[tuple[str, Any]]:
+        """(name, float32 array) of every weight, the same for every framework; or a `UserError`."""
+        if self.pretrained:
+            return self.checkpoint().arrays(self.shapes, first_rows=[*self.fixed])
+        computed = ((name, make(*self.shapes[name])) for name, make in self.fixed.items())
+        return chain(computed, self.draw(self._others(), seed))
+
+    def _others(self) -> dict[str, tuple[int, ...]]:
+        return {name: shape for name, shape in self.shapes.items() if name not in self.fixed}
+
+    def n_parameters(self) -> int:
+        """Parameters of the model, exact; adapters are not counted."""
+        return sum(map(math.prod, self.shapes.values()))
+
+    def trained_sizes(self) -> list[int]:
+        """Values of each tensor that the optimizer changes: under adapters, of theirs alone."""
+        if self.adapter_sizes is not None:
+            return self.adapter_sizes
+        return [*map(math.prod, self._others().values())]
+
+    def n_trainable_parameters(self) -> int:
+        """Parameters that the optimizer changes."""
+        return sum(self.trained_sizes())
 
 
 def _bf16(file: Path, key: str) -> Any:

@@ -242,14 +242,14 @@ def model_table() -> list[dict[str, Any]]:
             workload = plugin(own)
             lora = None
             if "lora_rank" in defaults:
-                lora = plugin(own | {"lora_rank": LORA_RANK}).n_trainable_parameters()
+                lora = plugin(own | {"lora_rank": LORA_RANK}).weights.n_trainable_parameters()
             rows.append(
                 {
                     "model": model,
                     "size": size,
-                    "n_parameters": workload.n_parameters(),
+                    "n_parameters": workload.weights.n_parameters(),
                     "lora_trainable": lora,
-                    **theoretical_memory(workload.n_parameters()),
+                    **theoretical_memory(workload.weights.n_parameters()),
                 }
             )
     return rows

@@ -182,7 +182,7 @@ class ResolvedCell:
         predicted = self.workload.memory_bytes(*self._device)
         capacity, source = self._capacity
         near = self.trains and cell.scenario == "near-capacity"
-        offloaded = self.workload.offloaded_memory_bytes(*self._device) if self.trains else {}
+        offloaded = self.workload.memory_bytes(*self._device, offloads=True) if self.trains else {}
         return memory_model.ScenarioInputs(
             requested=cell.scenario,
             predicted_bytes=footprint.total(predicted) if predicted else None,
@@ -230,9 +230,7 @@ class ResolvedCell:
         cell, workload, question = self.cell, self.workload, self._question
         need, have = question.predicted_bytes, question.capacity_bytes
         near = memory_model.near_above(question.share)
-        offloaded = None
-        if self.trains and self._decision.applied == "offload":
-            offloaded = workload.offloaded_memory_bytes(*self._device)
+        offloaded = workload.memory_bytes(*self._device, offloads=True) if self.offloads else None
         return {
             "requested": cell.scenario,
             "derived": memory_model.derive_scenario(need, have, near),

@@ -131,7 +131,7 @@ def configured(cell_run: CellRun, model: Any) -> dict[str, Any]:
     config = {
         "train_micro_batch_size_per_gpu": workload.parameters["batch_size"],
         "gradient_accumulation_steps": 1,
-        "gradient_clipping": workload.max_gradient_norm() or 0.0,
+        "gradient_clipping": workload.parameters.get("max_gradient_norm") or 0.0,
         "optimizer": {"type": "AdamW", "params": optimizer},
         "zero_optimization": zero,
         "bf16": {"enabled": cell.precision in ("bf16", "amp-bf16")}
@@ -180,14 +180,14 @@ class OffloadStepper(Stepper):
         workload = cell_run.workload
         backend: Any = cell_run.backend
         backend.torch.manual_seed(cell_run.cell.seed)
-        model = workload.torch_model(cell_run.cell.seed).to(backend.dtype)
+        model = workload.torch.model(cell_run.cell.seed).to(backend.dtype)
         config = configured(cell_run, model)
         self.dtype = weight_dtype(cell_run)
         trained = [p for p in model.parameters() if p.requires_grad]
         deepspeed, _ = cell_run.deepspeed
         self.engine, *_ = deepspeed.initialize(model=model, model_parameters=trained, config=config)
         self.engine.train()
-        self.loss, self.backend = workload.torch_loss, backend
+        self.loss, self.backend = workload.torch.loss, backend
         self.workload, self.steps = workload, 0
 
     def on_device(self, batch: Mapping[str, Any]) -> dict[str, Any]:

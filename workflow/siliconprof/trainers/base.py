@@ -304,7 +304,7 @@ class StepSchedule:
         """The point of a training cell; `extra` has more series of times, in seconds."""
         cell_run, times = self.cell_run, self.times
         workload: TrainingWorkload = cell_run.workload
-        cell_run.method |= {"weights": workload.weights_origin(), "data_path": DATA_PATH}
+        cell_run.method |= {"weights": workload.weights.origin(), "data_path": DATA_PATH}
         flops, source = workload.flops_per_step()
         trained = self.trained.facts() if self.trained else {}
         whole_step_s = statistics.median(times.whole_step_s)
@@ -320,8 +320,8 @@ class StepSchedule:
         return {
             "params": {
                 "batch_size": workload.parameters["batch_size"],
-                "n_parameters": workload.n_parameters(),
-                "n_trainable_parameters": workload.n_trainable_parameters(),
+                "n_parameters": workload.weights.n_parameters(),
+                "n_trainable_parameters": workload.weights.n_trainable_parameters(),
                 "samples_per_step": workload.batch_size,
                 "tokens_per_step": workload.tokens_per_step(),
                 "audio_s_per_step": workload.audio_s_per_step(),

@@ -91,12 +91,13 @@ class Plugin(Trainer):
         """A point for every batch size."""
         cell = cell_run.workload
         sizes = cell.parameters["batch_sizes"]
-        cell_run.method |= EPOCHS_METHOD | {"weights": cell.weights_origin()}
+        cell_run.method |= EPOCHS_METHOD | {"weights": cell.weights.origin()}
         try:
             for place, batch_size in enumerate(sizes):
                 cell_run.workload = workload = cell.of_batch(batch_size)
                 params = {"batch_size": batch_size, "network": workload.network}
-                params |= {"n_parameters": workload.n_parameters(), "samples_per_step": batch_size}
+                n_parameters = workload.weights.n_parameters()
+                params |= {"n_parameters": n_parameters, "samples_per_step": batch_size}
                 measured = partial(fit, cell_run, new_meter=place > 0)
                 sweep.point(cell_run, f"batch_size={batch_size}", {"params": params}, measured)
         finally:

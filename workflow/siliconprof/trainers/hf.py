@@ -67,7 +67,7 @@ class Plugin(Trainer):
 
         cell, backend = cell_run.cell, cell_run.backend
         workload = cell_run.workload
-        model = workload.torch_model(cell.seed).to(backend.dtype)  # type: ignore[attr-defined]
+        model = workload.torch.model(cell.seed).to(backend.dtype)  # type: ignore[attr-defined]
         offload: dict[str, Any] = {}  # arguments to add or replace
         if cell_run.offloads:
             config = _offload.configured(cell_run, model)

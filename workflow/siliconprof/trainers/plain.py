@@ -39,7 +39,7 @@ class Plugin(Trainer):
         cell_run.method["split"] = (
             "per-phase and whole steps alternate; forward_only_s is the check"
         )
-        if workload.max_gradient_norm() is not None and not cell_run.offloads:
+        if workload.parameters.get("max_gradient_norm") is not None and not cell_run.offloads:
             cell_run.method["split"] += "; other_s includes the gradients' norm and clipping"
         if compiled:
             cell_run.method["split"] = "not split: a compiled step has no phases"

@@ -19,13 +19,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple
 
 from siliconprof.datasets.training_data import shuffled
+from siliconprof.datasets.weights import Weights
 from siliconprof.declarations import Parameter, Settings
 from siliconprof.parameters import Count, EachOnce, Limits, NotNegative, Positive, Several
 from siliconprof.store.cell import PRECISIONS
-from siliconprof.workloads._training import Batch, TrainingParameters, TrainingWorkload
+from siliconprof.workloads._training import (
+    Batch,
+    MlxImplementation,
+    TorchImplementation,
+    TrainingParameters,
+    TrainingWorkload,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -117,8 +125,6 @@ class ClassicWorkload(TrainingWorkload):
     input_name = "images"
     trainers = ("epochs",)
     swept = ("batch_sizes",)
-    LIBRARIES = {"torch": ("numpy",), "mlx": ("numpy",)}
-    MODULES = {"mlx": ("mlx.nn",)}
     POINT = {
         **TrainingWorkload.POINT,
         "network": Parameter("string", label="network", identifies=False),
@@ -158,9 +164,10 @@ class ClassicWorkload(TrainingWorkload):
             "batches of the test part that the trained network is tested on; null = all",
         ] = None
 
-    @property
-    def draws(self) -> bool:  # type: ignore[override]
-        return DROPOUT in self.layers
+    def __init__(self, parameters: Mapping[str, Any]) -> None:
+        super().__init__(parameters)
+        self.torch, self.mlx = TorchNetwork(self), MlxNetwork(self)
+        self.draws = DROPOUT in self.layers
 
     @property
     def batch_size(self) -> int:
@@ -219,29 +226,31 @@ class ClassicWorkload(TrainingWorkload):
     def evaluation_batches(self, data: Any) -> Iterator[Batch]:
         return data.part_batches("validation", self.batch_size)
 
-    def weights_origin(self) -> dict[str, Any]:
-        return {"weights": "random", "weights_drawn": "as Keras draws them, by numpy"}
+    @cached_property
+    def weights(self) -> Weights:
+        """Index of the layer and Keras's name of the weight (`0/kernel`), Keras's shapes.
 
-    def weight_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Index of the layer and Keras's name of the weight (`0/kernel`) -> Keras's shape."""
-        return {
-            f"{place}/{name}": shape
+        An orthogonal kernel is the same everywhere up to the rounding of LAPACK's QR.
+        """
+        own = {
+            f"{place}/{name}": weight
             for place, layer in enumerate(self.layers)
-            for name, (shape, _) in layer.weights.items()
+            for name, weight in layer.weights.items()
         }
 
-    def initial_weights(self, seed: int) -> Iterator[tuple[str, np.ndarray]]:
-        """An orthogonal kernel is the same everywhere up to the rounding of LAPACK's QR."""
-        import numpy as np
+        def draw(shapes: Mapping[str, tuple[int, ...]], seed: int) -> Iterator[tuple[str, Any]]:
+            import numpy as np
 
-        generator = np.random.Generator(np.random.PCG64(seed))
-        for place, layer in enumerate(self.layers):
-            for name, (shape, how) in layer.weights.items():
-                yield f"{place}/{name}", drawn(shape, how, generator)
+            generator = np.random.Generator(np.random.PCG64(seed))
+            for name, shape in shapes.items():
+                yield name, drawn(shape, own[name][1], generator)
 
-    def model(self, framework: Any, seed: int) -> Any:
+        shapes = {name: shape for name, (shape, _) in own.items()}
+        return Weights(shapes, draw, more={"weights_drawn": "as Keras draws them, by numpy"})
+
+    def network_in(self, framework: Any, seed: int) -> Any:
         """The network of `_classic_torch` or `_mlx`: images (B, 28, 28) to logits (B, 10)."""
-        nn, weights = framework.nn, dict(self.initial_weights(seed))
+        nn, weights = framework.nn, dict(self.weights.initial(seed))
         modules: list[Any] = []
         if self.layers[0].kind == "convolution":
             modules.append(framework.one_channel)
@@ -257,27 +266,24 @@ class ClassicWorkload(TrainingWorkload):
                 modules.append(nn.ReLU())
         return nn.Sequential(*modules)
 
-    def torch_model(self, seed: int) -> Any:
+
+class TorchNetwork(TorchImplementation):
+    """The network in torch."""
+
+    def model(self, seed: int) -> Any:
         from siliconprof.workloads import _classic_torch
 
-        return self.model(_classic_torch, seed)
+        return self.workload.network_in(_classic_torch, seed)
 
-    @staticmethod
-    def torch_output(model: Any, batch: Mapping[str, Any]) -> Any:
-        """Logits of shape (B, 10)."""
-        return model(batch["images"])
 
-    @staticmethod
-    def torch_loss(model: Any, batch: Mapping[str, Any]) -> Any:
-        from torch.nn.functional import cross_entropy
+class MlxNetwork(MlxImplementation):
+    """The network in MLX."""
 
-        return cross_entropy(model(batch["images"]), batch["labels"])
-
-    def mlx_model(self, seed: int) -> Any:
+    def model(self, seed: int) -> Any:
         """The seed sets dropout's random state as well."""
         import mlx.core as mx
 
         from siliconprof.workloads import _classic_mlx
 
         mx.random.seed(seed)
-        return self.model(_classic_mlx, seed)
+        return self.workload.network_in(_classic_mlx, seed)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from functools import cached_property, partial
 from typing import Annotated, Any, ClassVar, Literal
 
 from siliconprof import plugins
-from siliconprof.datasets.weights import Checkpoint
+from siliconprof.datasets.weights import Weights
 from siliconprof.declarations import Bytes, Parameter, Quantity, Settings
 from siliconprof.memory import footprint
 from siliconprof.parameters import Count, Limits, Number, Positive, one_of
@@ -112,46 +111,88 @@ class CheckpointParameters(StepParameters):
 UNLABELLED = -100  # both frameworks' losses leave such labels out
 
 
-def drawn_weights(
-    shapes: Mapping[str, tuple[int, ...]],
-    seed: int,
-    narrow: tuple[str, ...] = (),
-    deviation: float = 0.02,
-) -> Iterator[tuple[str, Any]]:
-    """(name, float32 array) of each: matrices normal, a norm's scales 1, biases 0.
+class Implementation:
+    """A training's model in one framework."""
 
-    Args:
-        narrow: ends of the names whose matrices have this standard deviation; others have 0.02.
-    """
-    import numpy as np
+    imports: ClassVar[tuple[str, ...]] = ()  # see `modules`
+    bare: ClassVar[tuple[str, ...]] = ()  # packages of those, see `import_directly`
 
-    generator = np.random.Generator(np.random.PCG64(seed))
-    for name, shape in shapes.items():
-        if len(shape) > 1:
-            drawn = generator.standard_normal(shape, dtype=np.float32)
-            yield name, drawn * np.float32(deviation if name.endswith(narrow) else 0.02)
-        else:
-            yield name, np.full(shape, float(name.endswith("weight")), np.float32)
+    def __init__(self, workload: Any) -> None:
+        self.workload = workload
+
+    def modules(self) -> tuple[str, ...]:
+        """Modules of others that the model needs beside the framework's own, in order."""
+        return self.imports
+
+    def model(self, seed: int) -> Any:
+        """The model with its initial weights, fp32, in torch on the CPU."""
+
+    def output(self, model: Any, batch: Mapping[str, Any]) -> Any:
+        """Its output in the dtype that it computes in: logits of shape (B, …, classes)."""
+        return model(batch[self.workload.input_name])
+
+    def loss(self, model: Any, batch: Mapping[str, Any]) -> Any:
+        """The loss, a scalar; the batch's arrays are the framework's, on the model's device."""
+
+
+class TorchImplementation(Implementation):
+    """A model in torch."""
+
+    def loss(self, model: Any, batch: Mapping[str, Any]) -> Any:
+        """The mean cross-entropy of the outputs with `labels`, in fp32."""
+        from torch.nn import functional
+
+        logits = self.output(model, batch).float()
+        return functional.cross_entropy(logits.flatten(0, -2), batch["labels"].flatten())
+
+
+class TransformersImplementation(Implementation):
+    """A model of transformers, in torch."""
+
+    def output(self, model: Any, batch: Mapping[str, Any]) -> Any:
+        return model(**batch).logits
+
+    def loss(self, model: Any, batch: Mapping[str, Any]) -> Any:
+        return model(**batch).loss
+
+    def checkpointed(self, model: Any) -> Any:
+        """The model, its layers checkpointed where `gradient_checkpointing` says so."""
+        if self.workload.parameters["gradient_checkpointing"]:
+            named = getattr(model, "activation_checkpointing_enable", None)  # after 5.17
+            (named or model.gradient_checkpointing_enable)({"use_reentrant": False})
+        return model
+
+
+class MlxImplementation(Implementation):
+    """A model in MLX."""
+
+    imports = ("mlx.nn",)
+
+    def loss(self, model: Any, batch: Mapping[str, Any]) -> Any:
+        """The mean cross-entropy of the outputs with `labels`, in fp32."""
+        import mlx.core as mx
+        import mlx.nn as nn
+
+        logits = self.output(model, batch).astype(mx.float32)
+        return nn.losses.cross_entropy(logits, batch["labels"], reduction="mean")
 
 
 class TrainingWorkload(Workload):
     """A model to train: the interface for the trainers and the backends' steppers."""
 
     kind = "training"
+    LIBRARIES = {"torch": ("numpy",), "mlx": ("numpy",)}
     trainer_class: ClassVar[str] = "Trainer"  # of transformers, under trainer hf
     trainers: ClassVar[tuple[str, ...]] = ("plain", "hf")  # those that can drive it
     data_kind: ClassVar[str] = "text"  # of the data set that it trains on
     called: ClassVar[str] = "this model"  # in sentences
     # size -> its own number of tokens, None where it takes the data's
     vocab_sizes: ClassVar[Mapping[str, int | None]] = {}
-    MODULES: ClassVar[Mapping[str, tuple[str, ...]]] = {}  # framework -> see `modules`
-    BARE: ClassVar[tuple[str, ...]] = ()  # packages of those, see `import_directly`
     input_name: ClassVar[str] = "input_ids"  # of the array in a batch that a model is called with
-    fixed: ClassVar[tuple[str, ...]] = ()  # names of weights that are not trained
     untied: ClassVar[bool] = False  # its two largest tensors are about equal: embedding and head
+    torch: Implementation
+    mlx: Implementation
     draws: bool = False  # a step draws random numbers, as dropout does: each framework has its own
-    # Ends of the names of projections into the residual stream, whose weights are drawn narrower.
-    into_residual: ClassVar[tuple[str, ...]] = ()
     POINT = {
         "batch_size": Parameter("integer", label="batch"),
         "n_parameters": Parameter("integer", label="parameters", derived=True),
@@ -231,21 +272,10 @@ class TrainingWorkload(Workload):
         """Twice the budgets: building the model and what is read beside its steps take as long."""
         return 2 * each_s
 
-    def weights_origin(self) -> dict[str, Any]:
-        """The origin of the initial weights, for the record."""
-        if self.parameters["weights"] == "pretrained":
-            return self.checkpoint().describe()
-        return {"weights": "random"}
-
-    def checkpoint(self) -> Checkpoint:
-        """The pretrained weights that the entry names, or a `UserError`; see `Checkpoint`."""
-        found = Checkpoint(self.parameters["weights_path"])
-        found.check(self.checkpoint_config())
-        return found
-
-    def checkpoint_config(self) -> dict[str, Any]:
-        """What a checkpoint's config.json must say, where it says something of it."""
-        return {}
+    @cached_property
+    def weights(self) -> Weights:
+        """The model's weights."""
+        raise NotImplementedError
 
     def batches(self, data: Any, seed: int) -> Iterator[Batch]:
         """Endless batches of the prepared data, the same for every framework and trainer."""
@@ -254,33 +284,6 @@ class TrainingWorkload(Workload):
     def flops_per_step(self) -> tuple[float, str]:
         """Floating-point operations of one training step, and the source of the formula."""
         raise NotImplementedError
-
-    # -- weights and memory ----------------------------------------------------------------
-
-    def weight_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Name of each weight -> shape, in the order in which they are drawn."""
-        raise NotImplementedError
-
-    def initial_weights(self, seed: int) -> Iterator[tuple[str, Any]]:
-        """(name, float32 array) of every weight, the same for every framework; or a `UserError`."""
-        shapes = self.weight_shapes()
-        if self.parameters["weights"] == "pretrained":
-            return self.checkpoint().arrays(shapes, first_rows=self.fixed)
-        layers: int = getattr(self, "n_layer", 1)
-        return drawn_weights(shapes, seed, self.into_residual, 0.02 / math.sqrt(2 * layers))
-
-    def n_parameters(self) -> int:
-        """Parameters of the model, exact, without building it; adapters are not counted."""
-        return sum(math.prod(shape) for shape in self.weight_shapes().values())
-
-    def trained_sizes(self) -> list[int]:
-        """Values of each tensor that the optimizer changes."""
-        shapes = self.weight_shapes().items()
-        return [math.prod(shape) for name, shape in shapes if name not in self.fixed]
-
-    def n_trainable_parameters(self) -> int:
-        """Parameters that the optimizer changes."""
-        return sum(self.trained_sizes())
 
     def smallest(self) -> TrainingWorkload:
         """The smallest model of the kind on the same data, one sample per step."""
@@ -292,79 +295,29 @@ class TrainingWorkload(Workload):
         """The model's parts in the order of the forward pass, for the memory model; [] = unknown."""
         return []
 
-    def _estimator(
-        self, precision: str, backend: str, capability: str | None
-    ) -> footprint.MemoryEstimator:
+    def memory_bytes(
+        self, precision: str, backend: str, capability: str | None = None, offloads: bool = False
+    ) -> Bytes:
+        """See `Workload.memory_bytes`; under ZeRO-Offload, which has no autocast, if it offloads."""
         profile = plugins.load("backends", backend).memory_profile_on(capability)
         checkpointing = self.parameters.get("gradient_checkpointing", False)
-        return footprint.MemoryEstimator(profile, precision, checkpointing)
-
-    def memory_bytes(self, precision: str, backend: str, capability: str | None = None) -> Bytes:
-        estimator = self._estimator(precision, backend, capability)
-        stages = self.stages(estimator)
-        return estimator.peak(stages, self.trained_sizes(), self.untied) if stages else {}
-
-    def offloaded_memory_bytes(
-        self, precision: str, backend: str, capability: str | None = None
-    ) -> Bytes:
-        """Predicted memory on the device by part under ZeRO-Offload, which has no autocast."""
-        estimator = self._estimator(precision.removeprefix("amp-"), backend, capability)
+        precision = precision.removeprefix("amp-") if offloads else precision
+        estimator = footprint.MemoryEstimator(profile, precision, checkpointing)
         if not (stages := self.stages(estimator)):
             return {}
-        return estimator.offloaded(stages, max(self.trained_sizes()), self.parameters["zero_stage"])
-
-    def modules(self, framework: str) -> tuple[str, ...]:
-        """Modules of others that its model needs beside the framework's own, in order."""
-        return self.MODULES.get(framework, ())
+        sizes = self.weights.trained_sizes()
+        if offloads:
+            return estimator.offloaded(stages, max(sizes), self.parameters["zero_stage"])
+        return estimator.peak(stages, sizes, self.untied)
 
     def imports(self, framework: str) -> list[tuple[str, Callable[[], Any]]]:
-        names = (*LATER_MODULES.get(framework, ()), *self.modules(framework))
-        return [(name, partial(import_directly, name, self.BARE)) for name in names]
-
-    def torch_model(self, seed: int) -> Any:
-        """The model in torch with its initial weights, fp32, on the CPU."""
-        raise NotImplementedError
-
-    def checkpointed(self, model: Any) -> Any:
-        """transformers' model, its layers checkpointed where `gradient_checkpointing` says so."""
-        if self.parameters["gradient_checkpointing"]:
-            named = getattr(model, "activation_checkpointing_enable", None)  # after 5.17
-            (named or model.gradient_checkpointing_enable)({"use_reentrant": False})
-        return model
-
-    @staticmethod
-    def torch_loss(model: Any, batch: Mapping[str, Any]) -> Any:
-        """The loss, a scalar tensor; the batch's arrays are tensors on the model's device."""
-        return model(**batch).loss
-
-    @staticmethod
-    def torch_output(model: Any, batch: Mapping[str, Any]) -> Any:
-        """The model's output in the dtype that it computes in; see `torch_loss`."""
-        return model(**batch).logits
-
-    def mlx_model(self, seed: int) -> Any:
-        """The model in MLX with the same initial weights, fp32."""
-        raise NotImplementedError
-
-    def mlx_output(self, model: Any, batch: Mapping[str, Any]) -> Any:
-        """The model's output in the dtype that it computes in: logits of shape (B, …, classes)."""
-        return model(batch[self.input_name])
-
-    def mlx_loss(self, model: Any, batch: Mapping[str, Any]) -> Any:
-        """The loss in fp32, a scalar: the mean cross-entropy of the outputs with `labels`."""
-        import mlx.core as mx
-        import mlx.nn as nn
-
-        logits = self.mlx_output(model, batch).astype(mx.float32)
-        return nn.losses.cross_entropy(logits, batch["labels"], reduction="mean")
+        own = {"torch": self.torch, "mlx": self.mlx}[framework]
+        names = (*LATER_MODULES.get(framework, ()), *own.modules())
+        return [(name, partial(import_directly, name, own.bare)) for name in names]
 
     def learning_rate_at(self, step: int) -> float:
         """The learning rate of a step; the first one is step 0."""
         return float(self.parameters["learning_rate"])
-
-    def max_gradient_norm(self) -> float | None:
-        """The joint norm to which all gradients are clipped; None = no clipping."""
-        return self.parameters.get("max_gradient_norm")
 
     def evaluation_batches(self, data: Any) -> Iterator[Batch]:
         """A finite number of batches that no training step sees, always the same."""

@@ -11,11 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import cached_property, partial
 from typing import Annotated, Any, Literal
 
 from siliconprof.datasets import model_config, model_facts
 from siliconprof.datasets.model_facts import Kept, ModelFacts
-from siliconprof.datasets.weights import Checkpoint
+from siliconprof.datasets.weights import Checkpoint, Weights
 from siliconprof.declarations import Parameter, Settings
 from siliconprof.errors import UserError
 from siliconprof.memory import footprint
@@ -24,11 +25,12 @@ from siliconprof.workloads._mlx_checkpoint import checkpoint
 from siliconprof.workloads._training import (
     UNLABELLED,
     Batch,
+    MlxImplementation,
     StepParameters,
     TrainingWorkload,
+    TransformersImplementation,
 )
 
-LORA_MODULES = {"torch": ("peft",), "mlx": ("mlx_lm.tuner.lora",)}  # that adapters need
 # Parameter of a cell -> the file of what is known of its model; the config names the model alone.
 MODEL_FILE_KEY = "model_file"
 
@@ -37,10 +39,6 @@ class CausalLM(TrainingWorkload):
     """A causal language model of which a plug-in says what is known."""
 
     LIBRARIES = {"torch": ("transformers", "peft", "numpy"), "mlx": ("mlx-lm", "numpy")}
-    MODULES = {
-        "torch": ("transformers.modeling_utils", "transformers.models.auto.modeling_auto"),
-    }
-    BARE = ("mlx_lm", "mlx_lm.tuner")
     POINT = {
         **TrainingWorkload.POINT,
         "n_trainable_parameters": Parameter("integer", label="trainable parameters", derived=True),
@@ -58,6 +56,7 @@ class CausalLM(TrainingWorkload):
 
     def __init__(self, parameters: Mapping[str, Any]) -> None:
         super().__init__(parameters)
+        self.torch, self.mlx = TorchCausalLM(self), MlxCausalLM(self)
         self.seq_len = int(parameters["seq_len"])
         self.lora_rank = int(parameters["lora_rank"])
 
@@ -89,18 +88,6 @@ class CausalLM(TrainingWorkload):
         libraries = super().packages(framework)
         return libraries if self.lora_rank else tuple(n for n in libraries if n != "peft")
 
-    def modules(self, framework: str) -> tuple[str, ...]:
-        own = self.known and {"torch": self.known.torch_module, "mlx": self.known.mlx_module}
-        of_model = filter(None, [own and own.get(framework)])
-        of_adapters = LORA_MODULES.get(framework, ()) if self.lora_rank else ()
-        return (*super().modules(framework), *of_model, *of_adapters)
-
-    def trained_sizes(self) -> list[int]:
-        """Of adapters, two matrices each, without what they sit on."""
-        if not self.lora_rank:
-            return super().trained_sizes()
-        return [self.lora_rank * side for sides in self.facts.adapters.values() for side in sides]
-
     def tokens_per_step(self) -> int:
         return self.batch_size * self.seq_len
 
@@ -112,14 +99,14 @@ class CausalLM(TrainingWorkload):
         the adapters' parameters pay 6 as well.
         """
         facts = self.facts
-        multiplied = self.n_parameters() - facts.looked_up
+        multiplied = self.weights.n_parameters() - facts.looked_up
         if facts.n_experts:
             idle = 1 - facts.n_experts_used / facts.n_experts
             multiplied -= round(idle * facts.expert_parameters)
         attention = 12 * facts.n_layer * facts.n_head * facts.head_dim * self.seq_len
         formula, per_token = "6N", 6 * multiplied + attention
         if self.lora_rank:
-            per_token = 4 * multiplied + 6 * self.n_trainable_parameters() + attention
+            per_token = 4 * multiplied + 6 * self.weights.n_trainable_parameters() + attention
             formula = "4N + 6 N_lora"
         of_experts = "; N with the experts that a token passes" if facts.n_experts else ""
         source = (
@@ -217,9 +204,14 @@ class CausalLM(TrainingWorkload):
             labels[:, 0] = UNLABELLED
             yield {"input_ids": tokens, "labels": labels}
 
-    def weight_shapes(self) -> dict[str, tuple[int, ...]]:
-        """The hub's names; tied weights once."""
-        return dict(self.facts.weights)
+    @cached_property
+    def weights(self) -> Weights:
+        """The hub's names; tied weights once. An adapter is two matrices."""
+        facts, rank = self.facts, self.lora_rank
+        sides = (side for sides in facts.adapters.values() for side in sides)
+        sizes = [rank * side for side in sides] if rank else None
+        pretrained = self.parameters["weights"] == "pretrained"
+        return Weights(facts.weights, pretrained=pretrained, adapter_sizes=sizes)
 
     def initial_adapters(self, seed: int) -> dict[str, Any]:
         """LoRA's A of every layer that is adapted, float32 (rank, inputs), uniform in ±1/sqrt(inputs)."""
@@ -232,43 +224,63 @@ class CausalLM(TrainingWorkload):
             for name, (inputs, _) in self.facts.adapters.items()
         }
 
-    def torch_model(self, seed: int) -> Any:
-        """transformers' model, under LoRA inside a peft model."""
+
+class TorchCausalLM(TransformersImplementation):
+    """transformers' model, under LoRA inside a peft model."""
+
+    imports = ("transformers.modeling_utils", "transformers.models.auto.modeling_auto")
+
+    def modules(self) -> tuple[str, ...]:
+        own = self.workload
+        of_model = (own.known.torch_module,) if own.known else ()
+        return (*self.imports, *of_model, *(("peft",) if own.lora_rank else ()))
+
+    def model(self, seed: int) -> Any:
         import torch
 
         from siliconprof.workloads import _causal_lm_torch
 
-        model = self.checkpointed(
-            _causal_lm_torch.loaded(self.facts, self.initial_weights(seed))
-        ).train()
-        if not self.lora_rank:
+        own, initial = self.workload, self.workload.weights.initial(seed)
+        model = self.checkpointed(_causal_lm_torch.loaded(own.facts, initial)).train()
+        if not own.lora_rank:
             return model
-        initial, alpha = self.initial_adapters(seed), self.parameters["lora_alpha"]
-        adapted = _causal_lm_torch.adapted(model, [*initial], self.lora_rank, alpha)
+        adapters, alpha = own.initial_adapters(seed), own.parameters["lora_alpha"]
+        adapted = _causal_lm_torch.adapted(model, [*adapters], own.lora_rank, alpha)
         with torch.no_grad():
-            for name, values in initial.items():
+            for name, values in adapters.items():
                 layer = adapted.base_model.model.get_submodule(name)
                 layer.lora_A["default"].weight.copy_(torch.from_numpy(values))
         return adapted
 
-    def mlx_model(self, seed: int) -> Any:
-        """mlx-lm's model, under LoRA with mlx-lm's adapters."""
+
+class MlxCausalLM(MlxImplementation):
+    """mlx-lm's model, under LoRA with mlx-lm's adapters."""
+
+    bare = ("mlx_lm", "mlx_lm.tuner")
+
+    def modules(self) -> tuple[str, ...]:
+        own = self.workload
+        of_model = (own.known.mlx_module,) if own.known and own.known.mlx_module else ()
+        return (*of_model, *(("mlx_lm.tuner.lora",) if own.lora_rank else ()))
+
+    def model(self, seed: int) -> Any:
         from siliconprof.workloads import _causal_lm_mlx
 
-        model = _causal_lm_mlx.loaded(self.facts, self.initial_weights(seed))
-        if self.lora_rank:
-            initial, alpha = self.initial_adapters(seed), self.parameters["lora_alpha"]
-            _causal_lm_mlx.adapt(model, initial, self.lora_rank, alpha)
-        if self.parameters["gradient_checkpointing"]:
+        own = self.workload
+        model = _causal_lm_mlx.loaded(own.facts, own.weights.initial(seed))
+        if own.lora_rank:
+            adapters, alpha = own.initial_adapters(seed), own.parameters["lora_alpha"]
+            _causal_lm_mlx.adapt(model, adapters, own.lora_rank, alpha)
+        if own.parameters["gradient_checkpointing"]:
             checkpoint(model.layers)
         return model
 
-    def mlx_loss(self, model: Any, batch: Mapping[str, Any]) -> Any:
+    def loss(self, model: Any, batch: Mapping[str, Any]) -> Any:
         """Mean cross-entropy of the next token in fp32."""
         import mlx.core as mx
         import mlx.nn as nn
 
-        logits = self.mlx_output(model, batch)[:, :-1].astype(mx.float32)  # (B, T-1, V)
+        logits = self.output(model, batch)[:, :-1].astype(mx.float32)  # (B, T-1, V)
         return nn.losses.cross_entropy(logits, batch["labels"][:, 1:], reduction="mean")
 
 
@@ -338,12 +350,12 @@ class Plugin(CausalLM):
         own.known = first_layers(facts, 1)
         return own
 
-    def weights_origin(self) -> dict[str, Any]:
-        facts = self.facts
-        return {**super().weights_origin(), "model": facts.model, "model_revision": facts.revision}
-
-    def checkpoint(self) -> Checkpoint:
-        return Checkpoint(self.parameters["model"], self.facts.revision, key="model")
+    @cached_property
+    def weights(self) -> Weights:
+        name, revision = self.facts.model, self.facts.revision
+        checkpoint = partial(Checkpoint, self.parameters["model"], revision, key="model")
+        more = {"model": name, "model_revision": revision}
+        return replace(super().weights, checkpoint=checkpoint, more=more)
 
 
 def first_layers(facts: ModelFacts, n_layer: int) -> ModelFacts:

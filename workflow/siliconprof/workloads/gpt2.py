@@ -9,9 +9,12 @@ does by default.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import cached_property, partial
 from typing import Annotated, Any
 
 from siliconprof.datasets.model_facts import ModelFacts, StageFacts
+from siliconprof.datasets.weights import Checkpoint, Weights, drawn_weights
 from siliconprof.declarations import Parameter
 from siliconprof.memory import footprint
 from siliconprof.parameters import Limits, Whole, one_of
@@ -42,7 +45,6 @@ class Plugin(CausalLM):
 
     family = called = "GPT-2"
     vocab_sizes = {size: shape[3] for size, shape in SIZES.items()}
-    into_residual = ("c_proj.weight",)
     POINT = {
         **CausalLM.POINT,
         "vocab_size": Parameter("integer", label="vocabulary", identifies=False, derived=True),
@@ -63,9 +65,13 @@ class Plugin(CausalLM):
         self.vocab_size = int(parameters["vocab_size"] or own or parameters["dataset_vocab_size"])
         self.known = facts(self.n_layer, n_embd, n_head, self.vocab_size, self.lora_rank)
 
-    def checkpoint_config(self) -> dict[str, Any]:
+    @cached_property
+    def weights(self) -> Weights:
+        draw = partial(drawn_weights, narrow=("c_proj.weight",), n_layer=self.n_layer)
         decisive = ("n_layer", "n_head", "n_embd", *FUNCTIONS)
-        return {name: self.facts.config[name] for name in decisive}
+        config = {name: self.facts.config[name] for name in decisive}
+        checkpoint = partial(Checkpoint, self.parameters["weights_path"], config=config)
+        return replace(super().weights, draw=draw, checkpoint=checkpoint)
 
     def _head_bytes(self, estimator: footprint.MemoryEstimator) -> float:
         tokens, d, full = self.tokens_per_step(), self.facts.n_embd, not self.lora_rank

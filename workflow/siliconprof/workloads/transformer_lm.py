@@ -10,13 +10,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from functools import cached_property, partial
 from itertools import islice
 from typing import Annotated, Any, Literal
 
+from siliconprof.datasets.weights import Weights, drawn_weights
 from siliconprof.declarations import Parameter, Settings
 from siliconprof.memory import footprint
 from siliconprof.parameters import Count, Limits, NotNegative, Positive, Whole
-from siliconprof.workloads._training import Batch, LayerParameters, StepParameters, TrainingWorkload
+from siliconprof.workloads._training import (
+    Batch,
+    LayerParameters,
+    MlxImplementation,
+    StepParameters,
+    TorchImplementation,
+    TrainingWorkload,
+)
 from siliconprof.workloads.base import KernelWorkload
 
 HELD_OUT_SHARE = 0.1  # of the tokens, the last ones: they are not trained on
@@ -101,11 +110,8 @@ class Plugin(TrainingWorkload):
     family = "Transformers"
     called = "the transformer"
     trainers = ("plain", "training_run")
-    LIBRARIES = {"torch": ("numpy",), "mlx": ("numpy",)}
-    MODULES = {"mlx": ("mlx.nn",)}
     untied = True
     rope_base, norm_eps = 10_000.0, 1e-6  # of the rotary positions' wavelengths; of the norms
-    into_residual = ("attention.output.weight", "feed_forward.down.weight")
     POINT = {
         **{
             name: one._replace(identifies=False)
@@ -138,6 +144,7 @@ class Plugin(TrainingWorkload):
     def __init__(self, parameters: Mapping[str, Any]) -> None:
         """Missing keys have their defaults, for a grid."""
         super().__init__(self.defaults() | dict(parameters))
+        self.torch, self.mlx = TorchTransformer(self), MlxTransformer(self)
         own = self.parameters
         self.n_layer, self.n_embd, self.seq_len = own["n_layer"], own["n_embd"], own["seq_len"]
         self.n_head, self.head_dim = own["n_head"], self.n_embd // own["n_head"]
@@ -170,7 +177,7 @@ class Plugin(TrainingWorkload):
         return {
             **{name: getattr(self, name) for name in SHAPE_POINT},
             "batch_size": self.batch_size,
-            "n_parameters": self.n_parameters(),
+            "n_parameters": self.weights.n_parameters(),
             "tokens_per_step": self.tokens_per_step(),
             "samples_per_step": self.batch_size,
         }
@@ -184,7 +191,7 @@ class Plugin(TrainingWorkload):
         subtracted, which overstates attention by up to a factor of two; norms, rotations, activation
         and loss are left out, which understates a little.
         """
-        multiplied = self.n_parameters() - self.vocab_size * self.n_embd
+        multiplied = self.weights.n_parameters() - self.vocab_size * self.n_embd
         per_token = 6 * multiplied + 12 * self.n_layer * self.n_embd * self.seq_len
         source = (
             "6N + 12 n_layer n_embd seq_len per token (PaLM, arXiv:2204.02311, appendix B); N without "
@@ -248,8 +255,9 @@ class Plugin(TrainingWorkload):
         drawn = held_out.in_order(self.batch_size, self.seq_len + 1)
         return map(aligned, islice(drawn, self.parameters["evaluation_batches_limit"]))
 
-    def weight_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Parameter name, the same in torch and MLX -> shape; projections are (out, in)."""
+    @cached_property
+    def weights(self) -> Weights:
+        """Names are the same in torch and MLX; projections are (out, in)."""
         d, ff = self.n_embd, self.d_ff
         layer = {
             "attention_norm": (d,),
@@ -264,38 +272,37 @@ class Plugin(TrainingWorkload):
         shapes: dict[str, tuple[int, ...]] = {"embedding.weight": table}
         for i in range(self.n_layer):
             shapes |= {f"layers.{i}.{name}.weight": shape for name, shape in layer.items()}
-        return shapes | {"norm.weight": (d,), "head.weight": table}
+        shapes |= {"norm.weight": (d,), "head.weight": table}
+        narrow = ("attention.output.weight", "feed_forward.down.weight")
+        draw = partial(drawn_weights, narrow=narrow, n_layer=self.n_layer)
+        return Weights(shapes, draw)
 
-    def torch_model(self, seed: int) -> Any:
+
+class TorchTransformer(TorchImplementation):
+    """The transformer in torch."""
+
+    def model(self, seed: int) -> Any:
         import torch
 
         from siliconprof.workloads import _transformer_torch
 
-        model = _transformer_torch.Model(self)
-        weights = {name: torch.from_numpy(array) for name, array in self.initial_weights(seed)}
-        model.load_state_dict(weights)
+        model = _transformer_torch.Model(self.workload)
+        initial = self.workload.weights.initial(seed)
+        model.load_state_dict({name: torch.from_numpy(array) for name, array in initial})
         return model
 
-    @staticmethod
-    def torch_output(model: Any, batch: Mapping[str, Any]) -> Any:
-        """Logits of shape (B, T, V) in the dtype that the model computes in."""
-        return model(batch["input_ids"])
 
-    @staticmethod
-    def torch_loss(model: Any, batch: Mapping[str, Any]) -> Any:
-        """Mean cross-entropy of the next token in fp32."""
-        from torch.nn import functional
+class MlxTransformer(MlxImplementation):
+    """The transformer in MLX."""
 
-        logits = model(batch["input_ids"]).float()  # (B, T, V)
-        return functional.cross_entropy(logits.flatten(0, 1), batch["labels"].flatten())
-
-    def mlx_model(self, seed: int) -> Any:
+    def model(self, seed: int) -> Any:
         import mlx.core as mx
 
         from siliconprof.workloads import _transformer_mlx
 
-        model = _transformer_mlx.Model(self)
-        model.load_weights([(name, mx.array(array)) for name, array in self.initial_weights(seed)])
+        model = _transformer_mlx.Model(self.workload)
+        initial = self.workload.weights.initial(seed)
+        model.load_weights([(name, mx.array(array)) for name, array in initial])
         return model
 
 

@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
+from functools import cached_property, partial
 from typing import Annotated, Any
 
+from siliconprof.datasets.weights import Checkpoint, Weights
 from siliconprof.declarations import Parameter
 from siliconprof.memory import footprint
 from siliconprof.parameters import Limits, one_of
@@ -22,8 +24,9 @@ from siliconprof.workloads._training import (
     UNLABELLED,
     Batch,
     CheckpointParameters,
+    MlxImplementation,
     TrainingWorkload,
-    drawn_weights,
+    TransformersImplementation,
 )
 
 # d_model, layers of the encoder and of the decoder, n_head, vocab_size (None: that of the data)
@@ -47,17 +50,11 @@ class Plugin(TrainingWorkload):
     family = called = "Whisper"
     vocab_sizes = {size: shape[3] for size, shape in SIZES.items()}
     LIBRARIES = {"torch": ("transformers", "numpy"), "mlx": ("mlx-audio", "numpy")}
-    MODULES = {
-        "torch": ("transformers.modeling_utils", "transformers.models.whisper.modeling_whisper"),
-        "mlx": ("mlx_audio.stt.models.whisper.whisper",),
-    }
-    BARE = ("mlx_audio.stt", "mlx_audio.stt.models")
     POINT = {
         **TrainingWorkload.POINT,
         "n_trainable_parameters": Parameter("integer", label="trainable parameters", derived=True),
         "vocab_size": Parameter("integer", label="vocabulary", identifies=False, derived=True),
     }
-    fixed = (POSITIONS,)
     data_kind = "speech"
     trainer_class = "Seq2SeqTrainer"
 
@@ -71,6 +68,7 @@ class Plugin(TrainingWorkload):
 
     def __init__(self, parameters: Mapping[str, Any]) -> None:
         super().__init__(parameters)
+        self.torch, self.mlx = TorchWhisper(self), MlxWhisper(self)
         self.d_model, self.n_layer, self.n_head, own = SIZES[parameters["size"]]
         self.d_ff = 4 * self.d_model
         self.vocab_size = int(parameters["vocab_size"] or own or parameters["dataset_vocab_size"])
@@ -190,8 +188,12 @@ class Plugin(TrainingWorkload):
         missing = max(0, self.target_len - tokens.shape[1])
         return np.pad(tokens[:, : self.target_len], ((0, 0), (0, missing)), constant_values=filling)
 
-    def weight_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Names of transformers' state dict; the output head shares the token embedding."""
+    @cached_property
+    def weights(self) -> Weights:
+        """Names of transformers' state dict; the output head shares the token embedding.
+
+        A checkpoint has the positions of 30 s; shorter clips take the first of them.
+        """
         d, d_ff = self.d_model, self.d_ff
         shapes: dict[str, tuple[int, ...]] = {}
 
@@ -216,39 +218,40 @@ class Plugin(TrainingWorkload):
         shapes["decoder.embed_tokens.weight"] = (self.vocab_size, d)
         shapes["decoder.embed_positions.weight"] = (MAX_TARGET_POSITIONS, d)
         layers("decoder", "self_attn", "encoder_attn")
-        return shapes
+        return Weights(
+            shapes,
+            pretrained=self.parameters["weights"] == "pretrained",
+            checkpoint=partial(Checkpoint, self.parameters["weights_path"], config=self.config()),
+            fixed={POSITIONS: sinusoids},
+        )
 
-    def initial_weights(self, seed: int) -> Iterator[tuple[str, Any]]:
-        """A checkpoint has the positions of 30 s; shorter clips take the first of them."""
-        if self.parameters["weights"] == "pretrained":
-            yield from super().initial_weights(seed)
-            return
-        shapes = self.weight_shapes()
-        yield POSITIONS, sinusoids(*shapes.pop(POSITIONS))
-        yield from drawn_weights(shapes, seed)
-
-    def checkpoint_config(self) -> dict[str, Any]:
+    def config(self) -> dict[str, Any]:
+        """What decides what the tensors compute, in the names of transformers' WhisperConfig."""
         parts = ("encoder", "decoder")
         layers = {f"{part}_layers": self.n_layer for part in parts}
         heads = {f"{part}_attention_heads": self.n_head for part in parts}
-        # as transformers' WhisperConfig has them
         functions = {"activation_function": "gelu", "scale_embedding": False}
         return {"d_model": self.d_model} | layers | heads | functions
 
-    def torch_config(self) -> Any:
-        from transformers import WhisperConfig
 
-        return WhisperConfig(
-            vocab_size=self.vocab_size,
-            num_mel_bins=self.n_mels,
-            d_model=self.d_model,
-            encoder_layers=self.n_layer,
-            decoder_layers=self.n_layer,
-            encoder_attention_heads=self.n_head,
-            decoder_attention_heads=self.n_head,
-            encoder_ffn_dim=self.d_ff,
-            decoder_ffn_dim=self.d_ff,
-            max_source_positions=self.source_len,
+class TorchWhisper(TransformersImplementation):
+    """transformers' model."""
+
+    imports = ("transformers.modeling_utils", "transformers.models.whisper.modeling_whisper")
+
+    def model(self, seed: int) -> Any:
+        import torch
+        from transformers import WhisperConfig, WhisperForConditionalGeneration
+        from transformers.initialization import no_init_weights
+
+        workload = self.workload
+        config = WhisperConfig(
+            **workload.config(),
+            vocab_size=workload.vocab_size,
+            num_mel_bins=workload.n_mels,
+            encoder_ffn_dim=workload.d_ff,
+            decoder_ffn_dim=workload.d_ff,
+            max_source_positions=workload.source_len,
             max_target_positions=MAX_TARGET_POSITIONS,
             dropout=0.0,
             attention_dropout=0.0,
@@ -263,49 +266,52 @@ class Plugin(TrainingWorkload):
             suppress_tokens=None,
             begin_suppress_tokens=None,
         )
-
-    def torch_model(self, seed: int) -> Any:
-        import torch
-        from transformers import WhisperForConditionalGeneration
-        from transformers.initialization import no_init_weights
-
         with no_init_weights():  # all are ours
-            model = WhisperForConditionalGeneration(self.torch_config())
-        weights = {name: torch.from_numpy(array) for name, array in self.initial_weights(seed)}
-        model.model.load_state_dict(weights)
+            model = WhisperForConditionalGeneration(config)
+        initial = workload.weights.initial(seed)
+        model.model.load_state_dict({name: torch.from_numpy(array) for name, array in initial})
         model.tie_weights()
         return self.checkpointed(model)
 
-    def mlx_model(self, seed: int) -> Any:
+
+class MlxWhisper(MlxImplementation):
+    """mlx-audio's model."""
+
+    imports = ("mlx_audio.stt.models.whisper.whisper",)
+    bare = ("mlx_audio.stt", "mlx_audio.stt.models")
+
+    def model(self, seed: int) -> Any:
         import mlx.core as mx
         from mlx_audio.stt.models.whisper import whisper
 
+        workload = self.workload
         model = whisper.Model(
             whisper.ModelDimensions(
-                n_mels=self.n_mels,
-                n_audio_ctx=self.source_len,
-                n_audio_state=self.d_model,
-                n_audio_head=self.n_head,
-                n_audio_layer=self.n_layer,
-                n_vocab=self.vocab_size,
+                n_mels=workload.n_mels,
+                n_audio_ctx=workload.source_len,
+                n_audio_state=workload.d_model,
+                n_audio_head=workload.n_head,
+                n_audio_layer=workload.n_layer,
+                n_vocab=workload.vocab_size,
                 n_text_ctx=MAX_TARGET_POSITIONS,
-                n_text_state=self.d_model,
-                n_text_head=self.n_head,
-                n_text_layer=self.n_layer,
+                n_text_state=workload.d_model,
+                n_text_head=workload.n_head,
+                n_text_layer=workload.n_layer,
             ),
             dtype=mx.float32,
         )
-        weights = {f"model.{name}": mx.array(array) for name, array in self.initial_weights(seed)}
+        initial = workload.weights.initial(seed)
+        weights = {f"model.{name}": mx.array(array) for name, array in initial}
         # `sanitize` leaves these out: its own table is off by 1e-4, or another than a checkpoint's.
         model.encoder._positional_embedding = weights[f"model.{POSITIONS}"]
         model.load_weights(list(model.sanitize(weights).items()))
-        if self.parameters["gradient_checkpointing"]:
+        if workload.parameters["gradient_checkpointing"]:
             # Beside its output a block answers with keys, values and scores, for generation.
             checkpoint(model.encoder.blocks, lambda result: (result[0], None, None))
             checkpoint(model.decoder.blocks, lambda result: (result[0], None, None))
         return model
 
-    def mlx_output(self, model: Any, batch: Mapping[str, Any]) -> Any:
+    def output(self, model: Any, batch: Mapping[str, Any]) -> Any:
         """Logits of shape (B, target_len, V) in the dtype that the model computes in."""
         features = batch["input_features"].transpose(0, 2, 1)  # (B, 100 clip_seconds, n_mels)
         # No parameters, so nobody else casts them; in fp32 they would make all that follows fp32.
@@ -314,12 +320,12 @@ class Plugin(TrainingWorkload):
                 setattr(part, name, getattr(part, name).astype(features.dtype))
         return model(features, batch["decoder_input_ids"])
 
-    def mlx_loss(self, model: Any, batch: Mapping[str, Any]) -> Any:
+    def loss(self, model: Any, batch: Mapping[str, Any]) -> Any:
         """Mean cross-entropy of the labelled tokens in fp32."""
         import mlx.core as mx
         import mlx.nn as nn
 
-        logits = self.mlx_output(model, batch).astype(mx.float32)  # (B, target_len, V)
+        logits = self.output(model, batch).astype(mx.float32)  # (B, target_len, V)
         labelled = batch["labels"] != UNLABELLED
         labels = mx.where(labelled, batch["labels"], 0)
         losses = nn.losses.cross_entropy(logits, labels, reduction="none")

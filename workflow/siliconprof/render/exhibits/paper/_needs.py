@@ -69,7 +69,7 @@ def _predicted(model: str, batch_size: int, backend: str) -> dict[str, Any]:
     more |= {"gradient_checkpointing": model in CHECKPOINTED, "zero_stage": 3}
     workload = plugin(plugin.defaults() | own | more)
     parts = workload.memory_bytes(PRECISION, backend)
-    offloaded = workload.offloaded_memory_bytes(PRECISION, backend)
+    offloaded = workload.memory_bytes(PRECISION, backend, offloads=True)
     return {f"predicted_{part}_bytes": parts[part] for part in MEMORY_PARTS} | {
         "predicted_memory_bytes": footprint.total(parts),
         "predicted_offloaded_bytes": footprint.total(offloaded) if offloaded else None,
