@@ -126,6 +126,7 @@ class Implementation:
 
     def model(self, seed: int) -> Any:
         """The model with its initial weights, fp32, in torch on the CPU."""
+        raise NotImplementedError
 
     def output(self, model: Any, batch: Mapping[str, Any]) -> Any:
         """Its output in the dtype that it computes in: logits of shape (B, …, classes)."""
@@ -133,6 +134,7 @@ class Implementation:
 
     def loss(self, model: Any, batch: Mapping[str, Any]) -> Any:
         """The loss, a scalar; the batch's arrays are the framework's, on the model's device."""
+        raise NotImplementedError
 
 
 class TorchImplementation(Implementation):
