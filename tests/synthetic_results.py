@@ -118,14 +118,12 @@ def host_of(label: str, *devices: dict[str, Any]) -> dict[str, Any]:
 
 def host_with(names: Sequence[str], known: registry.Registry) -> dict[str, Any]:
     """A host with these devices, `local` left out, of the memory that the registry gives them."""
-    entries = {name: known["devices"][name] for name in names if name != "local"}
-    devices = [
-        H200
-        | dict.fromkeys(("id", "registry_id", "name"), name)
-        | {key: entry[key] for key in ("kind", "vendor", "backends", "memory_kind")}
-        | {"memory_bytes": int(entry["memory_gib"]["value"]) * 2**30}
-        for name, entry in entries.items()
-    ]
+    devices = []
+    for name in [name for name in names if name != "local"]:
+        entry = known["devices"][name]
+        own = {key: entry[key] for key in ("kind", "vendor", "backends", "memory_kind")}
+        own |= dict.fromkeys(("id", "registry_id", "name"), name)
+        devices.append(H200 | own | {"memory_bytes": int(entry["memory_gib"]["value"]) * 2**30})
     return host_of("fake", *devices)
 
 

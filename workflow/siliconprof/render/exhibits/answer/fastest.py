@@ -179,7 +179,8 @@ def why(frames: Frames) -> pd.DataFrame:
     is_known = parts["pair"].isin(timed).mask(parts["kind"] == PHASE, parts["pair"].isin(split))
     parts = parts[is_known]
     parts = parts.assign(bar=parts["kind"].map(BAR_OF), ms=1e3 * parts["seconds"])
-    parts = parts.assign(part=drawn_parts(parts)).dropna(subset="ms")
+    drawn = drawn_parts(parts[parts["kind"] == CAUSE])  # `optimizer` is a phase, too
+    parts = parts.assign(part=drawn.combine_first(parts["part"])).dropna(subset="ms")
     bars = parts.pivot_table("ms", ["pair", "bar"], "part", "sum").reset_index()
     named = ["pair", "title", "gap", "gap_low", "gap_high", "disturbed", *CELL]
     return pairs[named].merge(bars.sort_values("bar", ascending=False), on="pair")
