@@ -15,7 +15,7 @@ from siliconprof.session.timing import call_s
 
 CALL_S, AIM_S = 2e-3, 3e-3  # a call lasts the first at least; sizes aim at the second
 SLOW_S = 40e-3  # a sum that takes longer gets fewer values
-GROWN_S = 60e-3  # and one whose double takes not about twice as long gets more, up to this
+GROWN_S = 30e-3  # and one whose double takes not about twice as long gets more, up to this
 STRAIGHT = (1.9, 2.1)
 LOOKS, FEWEST_LOOKS, LOOK_S = 5, 3, 20e-3  # at how long a call lasts; the third ends them
 VECTOR_BYTES, MOST_VECTOR_BYTES = 2**26, 2**32 - 2**20  # Metal's arrays end at 4 GiB
