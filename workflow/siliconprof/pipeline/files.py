@@ -57,12 +57,12 @@ class Files:
                 )
         machine.require_room(Path.cwd())
         self._workflow = workflow
-        for file in workflow.configfiles if workflow else ():
-            validation.load_yaml(file)  # Snakemake takes the last of two equal keys
         given = workflow.config_settings.config if workflow else {}
         nested = {name: value for name, value in given.items() if not isinstance(value, str)}
         raw = config.with_types(raw, nested)
         self.config, self._devices = config.resolve(raw), registry.load(registry.shipped())
+        for file in workflow.configfiles if workflow else ():
+            validation.load_yaml(file)  # Snakemake takes the last of two equal keys
         self.results = matrix.results_folder(self.config)
         self._folder = Path(self.results)
         fingerprint.load_cache(self._folder / "history" / fingerprint.CACHE_FILE)

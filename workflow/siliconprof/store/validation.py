@@ -39,7 +39,7 @@ def load_yaml(path: Path | str) -> Any:
     except OSError as error:
         raise UserError(f"{path}: {error.strerror or error}") from None
     except UnicodeDecodeError:
-        raise UserError(f"{path}: is not text in UTF-8; convert it") from None
+        raise UserError(f"{path}: not YAML: it is not text in UTF-8; convert it") from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
