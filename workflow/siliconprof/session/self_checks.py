@@ -133,8 +133,6 @@ def doubled(
         twice_s.append(time_one(twice))
     low, high = (statistics.quantile(times, 0.25) for times in (once_s, twice_s))
     ratio = statistics.divided(high, low)
-    of_rounds = [b / a for a, b in zip(once_s, twice_s, strict=True)]
-    ends = [statistics.quantile(of_rounds, share) for share in (0.25, 0.75)]
     reason = None
     if not PROPORTIONAL[0] <= (ratio or 0) <= PROPORTIONAL[1] or min(once_s) < LAUNCH_S:
         reason = (
@@ -143,9 +141,11 @@ def doubled(
         )
     numbers: Check = {"kernel": kernel, "ratio": ratio, "flops": once.flops, "bytes": once.bytes}
     numbers |= {"once_s": once_s, "twice_s": twice_s}
-    scatters = ends[0] <= PROPORTIONAL[1] and ends[1] >= PROPORTIONAL[0]
-    if reason and scatters and min(once_s) >= LAUNCH_S:
-        return not_checked(f"{reason}, from {ends[0]:.2f} to {ends[1]:.2f} times", **numbers)
+    if reason and min(once_s) >= LAUNCH_S:
+        of_rounds = [b / a for a, b in zip(once_s, twice_s, strict=True)]
+        least, most = (statistics.quantile(of_rounds, share) for share in (0.25, 0.75))
+        if least <= PROPORTIONAL[1] and most >= PROPORTIONAL[0]:
+            return not_checked(f"{reason}, from {least:.2f} to {most:.2f} times", **numbers)
     return verdict(reason, **numbers)
 
 
