@@ -155,6 +155,9 @@ class Scratch:
         failed = [data["reason"] for data in found if data["status"] != "ok"]
         killed = [reason for reason in failed if "killed by signal 9" in reason]
         assert failed == killed and len(killed) <= may_be_killed, failed
+
+    def see_table(self) -> None:
+        """See that the table made anew is the one that lies there."""
         table = (self.path / TABLE).read_bytes()
         self.run("--forcerun", "aggregate", "--", TABLE)
         assert (self.path / TABLE).read_bytes() == table, "the table is not what the records say"
@@ -255,6 +258,7 @@ def campaign(folder: Path, seed: int, rounds: int) -> Counter[str]:
             inject(scratch, draw, fault)
             survived[fault] += 1
             print(f"survived: {fault}", flush=True)
+        scratch.see_table()
     return survived
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
-from conftest import ROOT, own_project
+from conftest import ROOT, SMALL_ARRAYS, own_project
 
 KIT = ROOT / "benchmarks" / "accelerator"
 PHASES = ("SMOKE", "CHECKS", "CONTRACT")
@@ -19,7 +19,7 @@ TINY: dict[str, Any] = {
     "vjp": {"shapes": [[1, 64, 64, 64]]},
     "matvec": {"shapes": [[64, 64]]},
     "copy": {"transfer_bytes": [65536]},
-    "bandwidth": {"sweep_factor": 2},
+    "bandwidth": SMALL_ARRAYS,
     "kernel_launch": {},
     "lstm": {"batch_sizes": [8], "max_steps": 4},
 }
@@ -41,7 +41,6 @@ def tiny(source: Path, target: Path) -> None:
 @pytest.mark.flaky(reruns=1)  # its phases have time limits
 @pytest.mark.slow
 @pytest.mark.campaign
-@pytest.mark.alone  # beside others a check may find its phase's time spent
 def test_the_kit_brings_back_records_and_checks(tmp_path: Path) -> None:
     """What its own phases could not do, such as a copy to a device that is none, stays a record."""
     project = own_project(tmp_path, shared=False)
@@ -54,7 +53,7 @@ def test_the_kit_brings_back_records_and_checks(tmp_path: Path) -> None:
         "TORCH_EXTENSIONS_DIR": str(tmp_path / "extensions"),  # else other tests' host has one more
         "CONFIG": str(tmp_path / "gpu.yaml"),
         "SMOKE": str(tmp_path / "smoke.yaml"),
-        "CHECKS": "--backend torch-cpu --small",
+        "CHECKS": "--backend torch-cpu --small --seconds 600",
         "BUDGET_S": "3000",  # beside other tests a phase may take several times its limit there
         **{f"{phase}_S": "900" for phase in PHASES},
     }

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, Checkout
+from conftest import NANO, ROOT, Checkout
 
 OF_PIPELINE = 10  # figures, with one round, of a run that has ended
 BENCHMARKS = sorted({*ROOT.glob("benchmarks/*.py"), *ROOT.glob("benchmarks/accelerator/*.py")})
@@ -29,16 +29,16 @@ def test_every_benchmark_starts(tmp_path: Path) -> None:
 
 
 @pytest.mark.campaign
-@pytest.mark.alone
-def test_what_the_pipeline_costs_is_asked_to_the_end(default_run: Checkout, tmp_path: Path) -> None:
+def test_what_the_pipeline_costs_is_asked_to_the_end(clone: Checkout) -> None:
     """Each figure beside its goal; one that misses it is called so, and fails nothing."""
-    finished = tmp_path / "finished"
-    shutil.copytree(default_run.path, finished, symlinks=True)
-    shutil.copytree(ROOT / "benchmarks", finished / "benchmarks")
+    trained = {f"gpt2-nano-{trainer}": NANO | {"trainer": trainer} for trainer in ("plain", "hf")}
+    clone.reconfigure(lambda config: config["workloads"].update(trained))
+    clone.snakemake("report")
+    shutil.copytree(ROOT / "benchmarks", clone.path / "benchmarks")
     command = [sys.executable, str(ROOT / "benchmarks/pipeline.py"), "--rounds", "1"]
     command += ["--cells", "100"]
     done = subprocess.run(
-        [*command, "--finished", str(finished)], capture_output=True, text=True, check=False
+        [*command, "--finished", str(clone.path)], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     lines = [line.split(" | ") for line in done.stdout.splitlines() if line.startswith("| ")]

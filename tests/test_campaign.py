@@ -1,4 +1,4 @@
-"""A hundred cells, each as short as a cell can be, from the command to the page.
+"""Fifty cells, each as short as a cell can be, from the command to the page.
 
 Of what depends on their number, Snakemake's jobs, one page of all and an experiment too long for a
 command are shown here; time and memory at a thousand cells are measured by benchmarks/render.py.
@@ -14,14 +14,14 @@ import pytest
 from conftest import QUICK, own_project
 
 BACKENDS = ("mlx", "torch-cpu")
-WORKLOADS = 50
+WORKLOADS = 25
 ARGUMENT_BYTES = 128 * 1024  # of one word of a command on Linux
 # Data sets that no cell reads make the experiment longer than that.
 UNREAD = {"source": "folder", "path": "/none/" + "x" * 400, "vocab_size": 300}
 
 
 @pytest.mark.campaign
-def test_a_hundred_cells_reach_the_page(tmp_path: Path) -> None:
+def test_fifty_cells_reach_the_page(tmp_path: Path) -> None:
     """Each in a process of its own, in the default profile; the same command then does nothing."""
     project = own_project(tmp_path, shared=False)
     product = {"module": "matmul", "search_budget_s": 0}

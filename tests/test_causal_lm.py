@@ -14,7 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ROOT, NoClock, counted_flops, cpu_cell, defaults, opened, own_project
+from conftest import (
+    ROOT,
+    SMALL_ARRAYS,
+    NoClock,
+    counted_flops,
+    cpu_cell,
+    defaults,
+    opened,
+    own_project,
+)
 from models import SMOLLM2, kept_in_torch, tokens
 from siliconprof import formatting, plugins
 from siliconprof.cells import config, matrix, model_file
@@ -360,6 +369,7 @@ def test_a_report_of_a_model_answers_for_it_alone(tmp_path: Path) -> None:
     project = own_project(tmp_path / "project")
     default = config.read(str(project.path / "config" / "config.yaml"))
     quick = ["matmul-small", "bandwidth", "kernel-launch"]
+    default["workloads"]["bandwidth"] |= SMALL_ARRAYS
     project.configure(
         **default | {"precisions": ["fp32"], "quick": quick, "remeasure_contended_s": 0}
     )

@@ -86,10 +86,17 @@ def test_the_promised_cells_are_ok(default_run):
             for name in ("cold_s", "import_s", "context_s", "other_kernel_s"):
                 forked = name == "import_s" and "cold_launch" in record["method"]
                 assert len(point["times"][name]) == (1 if forked else 10)
-        if record["cell"]["module"] == "transformer_grid":
-            assert {point["status"] for point in record["points"]} == {"ok"}
+    of_grids = [
+        point
+        for record in default_run.records().values()
+        if record["cell"]["module"] == "transformer_grid"
+        for point in record["points"]
+    ]
+    untried = [point["reason"] for point in of_grids if point["status"] != "ok"]
+    assert all("the points before it took" in reason for reason in untried), untried  # a slow host
+    assert len(of_grids) >= 24
+    assert len(rows(default_run, "expected")) >= len(of_grids) - len(untried) > 0
     assert {row["device"] for row in rows(default_run, "ceilings") if row["source"] == "reference"}
-    assert len(rows(default_run, "expected")) >= 24
     claims = rows(default_run, "claims")
     assert len(claims) > 30 and all(row["verdict"] and row["reason"] for row in claims)
 
@@ -144,7 +151,7 @@ def test_the_terminal_tells_each_cell_s_numbers_and_the_page_s_answer(run):
     records = run.records()
     lines = re.findall(r"^(\S+) · (\S+) ·(?: \S+ ·)* (\S+) +(.*)$", said, re.M)
     assert len(lines) == len(records)
-    assert re.match(rf"{len(lines)} cells to measure on \S+: (about|under)", said)
+    assert re.search(rf"^{len(lines)} cells to measure on \S+: (about|under)", said, re.M)
     told = {tuple(axes): text for *axes, text in lines}
     assert told.keys() == {
         (r["cell"]["backend"], r["cell"]["workload"], r["cell"]["precision"])
