@@ -190,6 +190,14 @@ def test_gpt2_is_known_without_a_look_at_it() -> None:
     assert replace(found, config=own.config, stages=stages) == own
 
 
+def test_a_feed_forward_is_as_wide_as_its_config_says() -> None:
+    """Whatever the type calls it; four times the hidden size where it is not said."""
+    opt = {key: value for key, value in SMALL.items() if key != "intermediate_size"}
+    opt |= {"model_type": "opt", "word_embed_proj_dim": 64}
+    assert look(None, opt | {"ffn_dim": 160}).d_ff == 160
+    assert facts("llama").d_ff == 96 and facts("gpt2").d_ff == 256
+
+
 def test_what_would_fit_is_said_of_what_does_not(tmp_path: Path) -> None:
     """Too little for AdamW's state of all weights, and enough for that of adapters."""
     workload = causal_lm("llama", tmp_path, force=False)

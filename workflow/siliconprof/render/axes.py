@@ -290,9 +290,7 @@ def devices(frame: pd.DataFrame) -> dict[str, str]:
 def device_entries(frame: pd.DataFrame) -> list[Entry]:
     """What markers mean, where there are several devices."""
     found = devices(frame)
-    return [(dot(style.MUTED, shape, True), name) for name, shape in found.items()] * (
-        len(found) > 1
-    )
+    return [(dot(style.MUTED, shape), name) for name, shape in found.items()] * (len(found) > 1)
 
 
 def looks(frame: pd.DataFrame) -> list[Entry]:

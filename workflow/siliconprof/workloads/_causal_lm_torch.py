@@ -19,6 +19,8 @@ from siliconprof.datasets.model_facts import COUNTED_SHAPES, Kept, ModelFacts, S
 from siliconprof.errors import UserError, in_one_line, nearest
 
 EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts")  # as configs call their number
+# What a config calls the width between the two layers of a block: most; GPT-2; OPT, XGLM; Falcon; CTRL.
+FEED_FORWARD = ("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size", "dff")
 COUNTED = ("fp32", "amp-bf16", "bf16")  # precisions whose kept bytes are counted
 OF_EMBEDDING, OF_HEAD = 0, -1  # stages
 
@@ -176,8 +178,10 @@ def _facts(spec: Mapping[str, Any]) -> ModelFacts:
     layer = _layers(model, config)[-1]
     n_head, n_embd = config.num_attention_heads, config.hidden_size
     head_dim = getattr(config, "head_dim", None) or n_embd // n_head
-    d_ff = getattr(config, "moe_intermediate_size", None) if n_experts else None
-    d_ff = d_ff or getattr(config, "intermediate_size", None) or getattr(config, "n_inner", None)
+    widths = ["moe_intermediate_size"] if n_experts else []
+    d_ff = next(
+        (n for key in [*widths, *FEED_FORWARD] if (n := getattr(config, key, None))), 4 * n_embd
+    )
     named = layer.named_parameters()
     norms = [p.shape[-1] for n, p in named if ("norm" in n or "ln_" in n) and n.endswith("weight")]
     return ModelFacts(
@@ -204,7 +208,7 @@ def _facts(spec: Mapping[str, Any]) -> ModelFacts:
         n_head=n_head,
         n_kv_head=getattr(config, "num_key_value_heads", None) or n_head,
         head_dim=head_dim,
-        d_ff=d_ff or 4 * n_embd,
+        d_ff=d_ff,
         vocab_size=config.vocab_size,
         n_positions=getattr(config, "max_position_embeddings", None) or 2**31 - 1,
     )
