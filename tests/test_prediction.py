@@ -173,6 +173,9 @@ def test_a_step_beside_a_gpu_takes_as_long_as_the_slower_of_both(
     _, step = of_gpu(rows_of(3, 48, "torch-cuda"), bound_by)
     assert answer["seconds"] == pytest.approx(step, rel=HARDLY)
     assert (answer["parts"]["framework"] > step / 2) == (bound_by == "host")
+    assert answered("predict", results, *of_nano(3, 48), "--on", answer["host"]) == [answer]
+    refused = command("predict", *of_nano(3, 48), "--on", "nowhere", "--results", results)
+    assert refused.returncode and f"on h200 of {answer['host']}" in refused.stderr
 
     (what_if,) = answered("predict", results, *of_nano(3, 48), "--faster", "products=2")
     saved_s = answer["closure"] * answer["parts"]["products"] / 2 * (bound_by == "device")

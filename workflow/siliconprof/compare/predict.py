@@ -2,6 +2,7 @@
 
     siliconprof predict --model gpt2-mini --batch 2
     siliconprof predict --model gpt2-tiny --batch 4 --backend mlx --faster products=2
+    siliconprof predict --model gpt2-nano --batch 8 --on h200-server
     siliconprof predict --model ./FOLDER --batch 1 --measure
     siliconprof predict gpt2-tiny-plain/torch-cpu/fp32 --backend torch-cpu
 
@@ -178,9 +179,10 @@ def places(
             chosen = chosen[chosen[axis] == wanted]
     found = chosen.groupby(PLACE, sort=False).groups
     if not found:
-        known = (measured.trainings["backend"] + " on " + measured.trainings["device"]).unique()
+        every = measured.trainings
+        known = (every["backend"] + " on " + every["device"] + " of " + every["host"]).unique()
         raise UserError(
-            "no such device and backend has trainings whose operators were timed undisturbed; "
+            "no such host, device and backend has trainings whose operators were timed undisturbed; "
             f"there are: {', '.join(known) or 'none, of any'}{near}"
         )
     return [
@@ -341,7 +343,9 @@ def main(
     precision: Annotated[str, "with --model", {"choices": PRECISIONS}] = "fp32",
     seq_len: Annotated[int, "with --model: tokens of a sequence"] = 128,
     lora: Annotated[int, "with --model", {"metavar": "RANK"}] = 0,
-    host: Annotated[str | None, "only there"] = None,
+    host: Annotated[
+        str | None, "only there, a reference's too", {"flags": ("--on",), "dest": "host"}
+    ] = None,
     device: Annotated[str | None, "only this one"] = None,
     backend: Annotated[str | None, "only this one"] = None,
     faster: Annotated[Sequence[str], f"of: {', '.join(PREDICTED)}", {"metavar": "PART=TIMES"}] = (),
