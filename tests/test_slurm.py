@@ -275,11 +275,13 @@ def test_every_fault_has_its_words_and_a_rerun_completes(
 
     # Ctrl-C ends the jobs too.
     cluster.start_node("node-b")
-    configure(first, cells)
+    configure(
+        first, cells, timing={"time_limit_s": 600}
+    )  # the plug-in's next look may be minutes away
     hold(first, *nodes)
     with begun(first, CELLS) as pipeline:
         os.killpg(pipeline.pid, signal.SIGINT)
-        assert pipeline.wait(300) != 0  # the plug-in's next look may be a minute away
+        assert pipeline.wait(500) != 0
     until(lambda: not cluster.jobs() and not measuring(cluster))
     assert not records(first, "held")
 
