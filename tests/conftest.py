@@ -437,16 +437,15 @@ def golden_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def default_run(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
     """The README's default run, made once; nobody may change it. Its output is in output.txt.
 
-    `SILICONPROF_DEFAULT_RUN` names a checkout of this commit where it was made, with its output beside it.
+    `SILICONPROF_DEFAULT_RUN` is the checkout, on this machine, where it was made; its output lies beside it.
     """
     copy = copy_project(tmp_path_factory.mktemp("default-run") / "project", bundles=True)
     output = copy.path.parent / "output.txt"
-    if made := os.environ.get("SILICONPROF_DEFAULT_RUN"):
-        for folder in ("results", ".snakemake"):
-            shutil.copytree(
-                f"{made}/{folder}", copy.path / folder, symlinks=True, dirs_exist_ok=True
-            )
-        shutil.copy(f"{made}/../output.txt", output)
+    if name := os.environ.get("SILICONPROF_DEFAULT_RUN"):
+        made = Path(name).resolve()
+        for part in ("results", ".snakemake"):
+            shutil.copytree(made / part, copy.path / part, symlinks=True, dirs_exist_ok=True)
+        shutil.copy(made.parent / output.name, output)
         return copy
     # Two threads that others keep from their cores took 28 times as long for a cell.
     done = copy.snakemake("report", "--set-resources", "measure:time_limit_s=3000")
