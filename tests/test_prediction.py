@@ -29,7 +29,7 @@ SHAPES = ((2, 32), (2, 64), (4, 64), (8, 64))  # batch size and sequence length
 BACKENDS = ("torch-cpu", "mlx")
 HARDLY = 0.02
 # The first does not count: weights and state are made in it; two at least.
-REAL_STEPS, REAL_S = 4, 10
+REAL_STEPS, REAL_S = 4, 30
 
 
 @cache
