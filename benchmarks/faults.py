@@ -4,8 +4,8 @@ A scratch checkout with very short cells runs again and again, each time with an
 config, so that all is due. Into each run comes a fault at a random moment: kill -9 of Snakemake, of
 a supervisor, of a measuring process or of a stage after them; Ctrl-C; a full disk (Linux, as
 root). After each: nothing goes on running, records that were finished are as they were
-(by hash), and the next run completes, with whole records, a row for each cell, no file that was
-begun and not finished, and tables that are those of the records.
+(by hash), and the next run completes, with whole records, a row for each cell by its record's hash, and
+no file that was begun and not finished. At the end the table made anew is the one that lies there.
 
 Prints its seed and how many faults of each kind were survived; ends at the first that was not.
 """

@@ -275,9 +275,8 @@ def test_every_fault_has_its_words_and_a_rerun_completes(
 
     # Ctrl-C ends the jobs too.
     cluster.start_node("node-b")
-    configure(
-        first, cells, timing={"time_limit_s": 600}
-    )  # the plug-in's next look may be minutes away
+    # The cells outlast the plug-in's next look, which may be minutes away.
+    configure(first, cells, timing={"time_limit_s": 600})
     hold(first, *nodes)
     with begun(first, CELLS) as pipeline:
         os.killpg(pipeline.pid, signal.SIGINT)
