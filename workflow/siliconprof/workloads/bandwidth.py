@@ -6,9 +6,13 @@ size on, warm arrays are not cached either. What memory gives is read off calls 
 beside which launching and waiting are little. Shorter calls are timed in a row, and what is still
 not much longer than its launch says so.
 
-Every point is timed twice, in two rounds over all points and on new arrays: what slows a host down for
+Every point is timed twice, in two rounds over all points and in new memory: what slows a host down for
 half a second would else be all of a point's time, and its interval would not tell. Copies of 8 MiB
 by two threads were seen at the rate of one thread while the triad a second later had that of two.
+
+The points of a round share its memory, one long array of normal values, since making gigabytes for each
+takes longer than timing them. Kernels read from its front and write at its back: only the reduction
+reads what the triad wrote, and nothing reads what the reduction did, so that no value grows.
 """
 
 from __future__ import annotations
@@ -72,7 +76,7 @@ BANDWIDTH_METHOD = {
     "time": "mean of calls in a row, between two of the backend's marks: as many as last "
     f"{IN_A_ROW} times launch_and_wait_s, at most {MOST_CALLS} and what the backend's queue holds; "
     f"where results are new arrays, a row's fill {NEW_SHARE:.3g} of the cache at most; in two rounds "
-    "over all points, on new arrays each",
+    "over all points, in new memory each, which the points of a round share",
     "launch_bound": f"a call shorter than {LAUNCH_BOUND_FACTOR} times launch_s, that of the same kernel on "
     "its fewest values, in a row",
 }
@@ -147,8 +151,8 @@ class Plugin(OperationWorkload):
         planned: list[ArraySets] = []
         for name, stream in streams.items():
             fewest = ArraySets(cell_run, name, stream, 0, 0)
-            launch = dispatched(backend.arrays, fewest.launches()[0])
-            in_row = min(IN_A_ROW, fewest.most_calls(SMALLEST_BYTES))
+            launch = dispatched(backend.arrays, fewest.launches(long_values(cell_run, [fewest]))[0])
+            in_row = min(IN_A_ROW, fewest.most_calls(SMALLEST_BYTES, 0))
             launch_s = looked_s(cell_run, launch, in_row)
             wait_s = min(call_s(launch, backend.clock) for _ in range(SIZE_LOOKS))
             cell_run.method["bandwidth"]["launch_s"][name] = launch_s
@@ -162,10 +166,11 @@ class Plugin(OperationWorkload):
                     planned.append(ArraySets(cell_run, name, stream, size, round_bytes))
         known = {"cache_bytes": cache_bytes, "cache_source": source}
         kept, left_out = [], []
+        long = long_values(cell_run, planned)
         for arrays in planned:
             rotation = {"buffers": arrays.sets, "buffer_bytes": arrays.bytes} | known
             rotates = {"rotation": rotation} if arrays.cold else {}
-            point = self.point(cell_run, arrays, below) | rotates
+            point = self.point(cell_run, arrays, long, below) | rotates
             if point["launch_bound"] and self.measures_host(cell_run, arrays, cache_bytes):
                 left_out.append(arrays.what)
                 continue
@@ -173,8 +178,10 @@ class Plugin(OperationWorkload):
             kept.append(arrays)
         if left_out:
             cell_run.method["bandwidth"]["left_out"] = left_out
+        del long  # before there is another
+        long = long_values(cell_run, kept)
         for arrays, point in zip(kept, cell_run.points, strict=True):
-            self.again(cell_run, arrays, point)
+            self.again(cell_run, arrays, long, point)
 
     def sizes(self, cell_run: CellRun, below: int, cache_bytes: int | None) -> list[int]:
         """Working sets in bytes, smallest first; a flag names requested ones that are too large."""
@@ -211,14 +218,16 @@ class Plugin(OperationWorkload):
         cell_run.backend.clock.synchronize()
         return dispatched(cell_run.backend.arrays, rotating(launches))
 
-    def point(self, cell_run: CellRun, arrays: ArraySets, below: int) -> dict[str, Any]:
+    def point(self, cell_run: CellRun, arrays: ArraySets, long: Any, below: int) -> dict[str, Any]:
         """One point after the first round: checked against float64 on random data, then timed."""
         backend, stream = cell_run.backend, arrays.stream
-        launches = arrays.launches()
+        launches = arrays.launches(long)
         result_error = checked(arrays.error(launches[0]), cell_run.cell.precision, arrays.what)
         launch = self.ready(cell_run, launches)
         wait_s = cell_run.method["bandwidth"]["launch_and_wait_s"][arrays.name]
-        calls = calls_in_row(cell_run, launch, IN_A_ROW * wait_s, arrays.most_calls(below))
+        calls = calls_in_row(
+            cell_run, launch, IN_A_ROW * wait_s, arrays.most_calls(below, len(long))
+        )
         faults, _ = read_faults()
         backend.memory.reset_peak()
         cache = "cold" if arrays.cold else "warm"
@@ -235,9 +244,9 @@ class Plugin(OperationWorkload):
         }
         return point | self.bound(cell_run, point)
 
-    def again(self, cell_run: CellRun, arrays: ArraySets, point: dict[str, Any]) -> None:
+    def again(self, cell_run: CellRun, arrays: ArraySets, long: Any, point: dict[str, Any]) -> None:
         """Add the second round to a point, and say where its memory was faulted in for it."""
-        launch, calls = self.ready(cell_run, arrays.launches()), point["calls_per_time"]
+        launch, calls = self.ready(cell_run, arrays.launches(long)), point["calls_per_time"]
         faults, _ = read_faults()
         measured = cell_run.repeat(arrays.what, launch, calls)
         cell_run.timed(calls * sum(measured["times"]["step_s"]))
@@ -300,13 +309,19 @@ def grown(cell_run: CellRun, name: str, stream: Stream, size: int) -> int:
     """A working set in bytes, doubled until a call lasts `CALL_S` or no more may be allocated."""
     limit_bytes = most_bytes(cell_run)
     while 2 * size <= limit_bytes:
-        (launch,) = ArraySets(cell_run, name, stream, size, 0).launches()
+        arrays = ArraySets(cell_run, name, stream, size, 0)
+        (launch,) = arrays.launches(long_values(cell_run, [arrays]))
         lasts_s = looked_s(cell_run, dispatched(cell_run.backend.arrays, launch), 1)
         if lasts_s >= CALL_S:
             break
         doublings = math.ceil(math.log2(CALL_S / lasts_s)) if lasts_s > 0 else 1
         size *= 2 ** min(doublings, math.floor(math.log2(limit_bytes / size)))
     return size
+
+
+def long_values(cell_run: CellRun, points: Sequence[ArraySets]) -> Any:
+    """New memory that is long enough for each of these points, full of normal values."""
+    return cell_run.backend.arrays.repeated_normal(max((one.values for one in points), default=0))
 
 
 def not_measured(cell_run: CellRun, what: str) -> bool:
@@ -354,35 +369,41 @@ class ArraySets:
         self.written = int(self.count * kernel.written)
         self.bytes = width * (kernel.inputs * self.count + self.written)
         self.sets = max(2, round_bytes // self.bytes + 1) if self.cold else 1
+        self.into = self.written if cell_run.backend.kernels.writes_into else 0
+        self.values = self.sets * (kernel.inputs * self.count + self.into)
 
-    def most_calls(self, below: int) -> int:
-        """How many calls may be timed in a row: as many as the queue holds, and the results fit."""
+    def most_calls(self, below: int, long: int) -> int:
+        """How many calls may be timed in a row: as many as the queue holds, and the results fit.
+
+        Args:
+            below: bytes of the cache.
+            long: values of the round's memory, which exists beside the results.
+        """
         backend = self.cell_run.backend
         most = min(MOST_CALLS, backend.kernels.queue_depth or MOST_CALLS)
-        if backend.kernels.writes_into:
+        if self.into:
             return most
         # Results are new arrays, and a row works on all of them: those of a set that fits the cache
         # fill `NEW_SHARE` of it, unless one alone fills more.
+        width = WIDTH_BYTES[self.cell_run.cell.precision]
         beyond = self.cold or self.size >= below
-        room = most_bytes(self.cell_run) - self.sets * self.bytes if beyond else NEW_SHARE * below
-        written_bytes = self.written * WIDTH_BYTES[self.cell_run.cell.precision]
-        return int(min(most, max(1, room / written_bytes)))
+        room = most_bytes(self.cell_run) - width * long if beyond else NEW_SHARE * below
+        return int(min(most, max(1, room / (width * self.written))))
 
-    def launches(self) -> list[Launch]:
-        """One launcher for each set, on parts of one long random array."""
-        backend, stream = self.cell_run.backend, self.stream
-        into = self.written if backend.kernels.writes_into else 0
-        each = into + self.kernel.inputs * self.count
-        long = backend.arrays.repeated_normal(self.sets * each)
+    def launches(self, long: Any) -> list[Launch]:
+        """One launcher for each set, which reads from the front of a long array and writes at its back."""
+        stream, inputs = self.stream, self.kernel.inputs * self.count
+        back = len(long) - self.sets * self.into
         launches = []
-        for start in range(0, self.sets * each, each):
-            first = start + into
-            inputs = [
+        for turn in range(self.sets):
+            first, into = turn * inputs, back + turn * self.into
+            read = [
                 stream.view(long[low : low + self.count])
-                for low in range(first, start + each, self.count)
+                for low in range(first, first + inputs, self.count)
             ]
-            launches.append(Launch(stream.run, long[start:first] if into else None, inputs))
-        backend.arrays.eval([launch.inputs for launch in launches])
+            write = long[into : into + self.into] if self.into else None
+            launches.append(Launch(stream.run, write, read))
+        self.cell_run.backend.arrays.eval([launch.inputs for launch in launches])
         return launches
 
     def error(self, launch: Launch) -> float:
