@@ -255,6 +255,7 @@ def test_what_is_no_causal_language_model_is_refused_in_one_line(
             "no decoder that can be trained",
         ),
         "encoder": ({"model_type": "bert", "architectures": ["BertForMaskedLM"]}, "no causal"),
+        "bare encoder": ({"model_type": "bert"}, "it is an encoder"),
         "both": ({"model_type": "t5", "is_encoder_decoder": True}, "no causal language model"),
         "unknown": ({"model_type": "lama"}, "code that comes with a model"),
     }

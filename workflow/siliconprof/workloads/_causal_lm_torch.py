@@ -36,6 +36,7 @@ def configured(config: Mapping[str, Any], called: str) -> Any:
     """
     from transformers import CONFIG_MAPPING
     from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as CAUSAL
+    from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES as MASKED
 
     kind = config["model_type"]
     if kind not in CAUSAL or kind not in CONFIG_MAPPING:
@@ -51,6 +52,12 @@ def configured(config: Mapping[str, Any], called: str) -> Any:
         raise model_config.error(
             called, f"transformers refuses its config ({in_one_line(error)})"
         ) from error
+    if kind in MASKED and not getattr(made, "is_decoder", False):
+        raise model_config.error(
+            called,
+            f"it is an encoder, which sees later tokens: its {model_config.CONFIG_FILE} does not say "
+            '"is_decoder": true',
+        )
     for key, value in made.to_dict().items():
         if key.endswith(("dropout", "pdrop")) and isinstance(value, float):
             setattr(made, key, 0.0)
