@@ -56,8 +56,9 @@ def prepare(
         made: sources.Material = import_module(dataset_spec.MAKERS[spec.kind]).make(spec)
     except PermissionError as error:
         raise spec.error(f"{in_one_line(error)}; make it readable") from error
-    origin, facts = made.origin, dataset_spec.requested_facts(spec) | dict(made.facts)
-    facts |= {"revision": origin.revision, "synthetic": origin.synthetic}
+    origin, facts = made.origin, spec.model_dump(exclude={*dataset_spec.foreign_keys(spec.kind)})
+    facts["asked_revision"] = facts.pop("revision")  # beside the one that was found
+    facts |= {**made.facts, "revision": origin.revision, "synthetic": origin.synthetic}
     facts |= {f"{name}_sha256": prepared.array_sha256(of) for name, of in made.arrays.items()}
     facts["sha256"] = prepared.combined_sha256(facts)
     dataset_spec.check_facts(facts, f"dataset '{spec.name}'")
@@ -128,7 +129,8 @@ def main(
             record_failure(spec, output_dir, reason)
             print(f"{reason} (its cells fail; the next run tries again)")
         return
-    needed = dataset_spec.packages_of(spec)
+    readers = () if spec.source == "builtin" else dataset_spec.READERS[spec.kind]
+    needed = dataset_spec.KIND_LIBRARIES[spec.kind] + readers
     packages.hide(packages.all_but(frozenset(needed)))
     try:
         facts = prepare(spec, output_dir, sources_state)
