@@ -23,21 +23,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
-from siliconprof import fingerprint, options
+from siliconprof import fingerprint, formatting, options
 from siliconprof.cells import method
 from siliconprof.datasets import dataset_spec, prepared
 from siliconprof.errors import UserError, writing
-from siliconprof.hosts import cgroups, environment, machine, node_check
+from siliconprof.hosts import cgroups, environment, node_check
 from siliconprof.measure import (
     cell_line,
     contention,
     environment_filter,
     lock,
-    process_cleanup,
     scratch,
 )
-from siliconprof.measure.child import Child, PipelineGone, require_pipeline
-from siliconprof.measure.outcome import aborted, outcome
+from siliconprof.measure.child import Child, PipelineGone, aborted, outcome, require_pipeline
 from siliconprof.plugins import CHECKOUT
 from siliconprof.session import memory_limit
 from siliconprof.session.resolved_cell import ResolvedCell
@@ -51,6 +49,7 @@ ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # of a terminal, of a 
 # Parts of a record, which are empty where its child has none
 LISTED = ("points", "samples", "modules_loaded")
 BY_NAME = ("checks", "probes", "accounting")
+SHOWN_PROCESSES = 5  # of those that were killed, that are named
 REACHES_ALL_WITHIN_S = 3.0  # a signal that a scheduler sends to a whole job
 
 
@@ -153,7 +152,7 @@ def run(
             time.sleep(REACHES_ALL_WITHIN_S)  # if it ends us as well, there is no record
     finally:
         child.end()
-    group = cgroups.existing(cgroups.name_of(child.pid))
+    group = cgroups.existing(child.pid)
     report = outcome(child, code, limit_s, result, group)
     if group:
         if "scenario" not in report:
@@ -164,14 +163,11 @@ def run(
     report = aborted(report, resolved.backend.aborts, child.output)
     if report["status"] == "ok":
         scratch.give_back(code_folder, resolved.compiles)
-    elif report["status"] == "failed" and any(code_folder.rglob("*.so")):
-        why = machine.not_executable(result.parent.parent)
-        report["reason"] = "; ".join([*(why or ()), report["reason"]])
     if report["status"] == "failed" and resolved.compiles and resolved.backend.compile_caveat:
         report["reason"] += f"; {resolved.backend.compile_caveat}"
     flags = list(report.get("flags", []))
     if child.killed:
-        names = process_cleanup.listed(child.killed)
+        names = formatting.listing(child.killed, SHOWN_PROCESSES)
         print(f"killed leftover processes: {names}", file=sys.stderr)
         flags.append({"code": "left_processes", "detail": f"{len(child.killed)} killed: {names}"})
     if under:
@@ -183,12 +179,6 @@ def run(
         "progress": child.progress,
         "accounting": dict(report.get("accounting") or {}) | {"child_wall_s": wall_s},
     }
-
-
-def capture_command(cell: Cell, folder: Path) -> list[str]:
-    """The words of the cell's `capture`, whose file lies in a folder; none where it has none."""
-    words = shlex.split(cell.parameters.get("capture", ""))
-    return [word.replace("{output}", str(folder / Path(words[0]).name)) for word in words]
 
 
 def repeat(report: dict[str, Any], further: Mapping[str, Any]) -> None:
@@ -251,7 +241,8 @@ def supervise(
         except prepared.DataError as error:
             refusal = "failed", str(error)
     captures = (results or Path("results")) / "captures" / cell.path
-    under = capture_command(cell, captures)
+    words = shlex.split(cell.parameters.get("capture", ""))
+    under = [word.replace("{output}", str(captures / Path(words[0]).name)) for word in words]
     if under and not shutil.which(under[0]):
         refusal = refusal or ("failed", f"capture: {under[0]} is not on PATH")
     if refusal:
