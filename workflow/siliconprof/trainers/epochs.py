@@ -94,7 +94,8 @@ class Plugin(Trainer):
         cell_run.method |= EPOCHS_METHOD | {"weights": cell.weights.origin()}
         try:
             for place, batch_size in enumerate(sizes):
-                cell_run.workload = workload = cell.of_batch(batch_size)
+                workload = type(cell)({**cell.parameters, "batch_size": batch_size})
+                cell_run.workload = workload
                 params = {"batch_size": batch_size, "network": workload.network}
                 n_parameters = workload.weights.n_parameters()
                 params |= {"n_parameters": n_parameters, "samples_per_step": batch_size}

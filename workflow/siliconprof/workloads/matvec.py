@@ -24,6 +24,7 @@ from siliconprof.workloads._operation import (
     ProductWorkload,
     checked,
     rotating,
+    values,
 )
 
 MOST_COPIES = 4096  # more would be tiny ones, whose launches cost more than what they move
@@ -49,7 +50,7 @@ class Plugin(ProductWorkload):
     def memory_bytes(self, precision: str, backend: str, capability: str | None = None) -> Bytes:
         """Copies of the largest point; the cache's size counts as unknown until it is measured."""
         width = WIDTH_BYTES.get(precision, 4)
-        largest = width * max(values(batched(shape)) for shape in self.parameters["shapes"])
+        largest = width * max(values((*batched(shape), 1)) for shape in self.parameters["shapes"])
         if "cold" not in self.parameters["caches"]:
             return {"operands": largest}
         return {"operands": caches.beyond_bytes(None) + 2 * largest}
@@ -94,7 +95,7 @@ class Plugin(ProductWorkload):
             {
                 "flops": 2.0 * batch * m * k,
                 "flops_source": "2 batch m k, one multiplication and one addition per term",
-                "bytes": width * values(shape),
+                "bytes": width * values((*shape, 1)),
                 "result_error": checked(error, cell.precision, what),
             },
         )
@@ -117,9 +118,3 @@ def batched(shape: list[int]) -> tuple[int, int, int]:
     """(batch, m, k) of a shape of the config, [m, k] or [batch, m, k]."""
     batch, m, k = shape if len(shape) == 3 else [1, *shape]
     return batch, m, k
-
-
-def values(shape: tuple[int, int, int]) -> int:
-    """Values that must move at least once: matrix, vector and result."""
-    batch, m, k = shape
-    return batch * (m * k + m + k)
