@@ -21,20 +21,19 @@ dataset.json says why, the arrays are empty files, and the records of the cells 
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import time
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 from siliconprof import options, packages
 from siliconprof.datasets import dataset_spec, prepared, sources
 from siliconprof.datasets.dataset_spec import DatasetSpec
 from siliconprof.errors import UserError, in_one_line, stage, writing
-from siliconprof.lifetime import killed_by
+from siliconprof.lifetime import killed_by, leave
 from siliconprof.store import temporary
 
 
@@ -147,16 +146,7 @@ def main(
     )
 
 
-def end(status: int) -> NoReturn:
-    """End the process without a teardown, once everything is written.
-
-    Arrow's read-ahead threads abort the interpreter's teardown when a parquet file was left
-    half-read (apache/arrow issues 34314 and 45214), which a limit or a wrong column causes.
-    """
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(status)
-
-
 if __name__ == "__main__":
-    end(stage(partial(options.call, main)))
+    # Arrow's read-ahead threads abort the interpreter's teardown when a parquet file was left
+    # half-read (apache/arrow issues 34314 and 45214), which a limit or a wrong column causes.
+    leave(stage(partial(options.call, main)))

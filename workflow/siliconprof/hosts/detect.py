@@ -17,9 +17,8 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Any
 
 from siliconprof import declarations, plugins
@@ -369,6 +368,11 @@ def _mlx() -> dict[str, Any]:
 def _gpus_of(name: str) -> dict[str, Any]:
     """The GPUs of a backend, if one works: an unsupported card does not disable the others."""
     backend = plugins.load("backends", name)()
+    if name not in PROBED_BACKENDS:  # it need not work, nor have a GPU
+        works, reason = backend.available()
+        if not works:
+            raise RuntimeError(reason)
+        return {"devices": backend.gpus()}
     backend.import_framework()
     devices = backend.gpus()
     if not devices:
@@ -378,28 +382,11 @@ def _gpus_of(name: str) -> dict[str, Any]:
     return {"devices": devices}
 
 
-def _plugin(name: str) -> dict[str, Any]:
-    """Any other backend: whether its plug-in works here, and the GPUs that it works on."""
-    backend = plugins.load("backends", name)()
-    works, reason = backend.available()
-    if not works:
-        raise RuntimeError(reason)
-    return {"devices": backend.gpus()}
-
-
-PROBE_FUNCTIONS: Mapping[str, Callable[[], dict[str, Any]]] = {
-    "torch": _torch,
-    "torch-cuda": partial(_gpus_of, "torch-cuda"),
-    "torch-mps": partial(_gpus_of, "torch-mps"),
-    "mlx": _mlx,
-    "mlx-gpu": partial(_gpus_of, "mlx"),
-}
-
-
 def answered(name: str) -> dict[str, Any]:
     """A probe's facts, or `{"error": one line}`."""
     try:
-        facts = PROBE_FUNCTIONS[name]() if name in PROBE_FUNCTIONS else _plugin(name)
+        imported = {"torch": _torch, "mlx": _mlx}
+        facts = imported[name]() if name in imported else _gpus_of(name.removesuffix("-gpu"))
     except Exception as error:  # a broken install raises anything
         return {"error": in_one_line(error)}
     simulated = machine.simulated_device("torch") or machine.simulated_device("mlx")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -163,7 +164,7 @@ class Fit(StepSchedule):
         paired = len(times.step_s) <= len(times.whole_step_s)
         return "split" if paired and not (pace.stopped_by or pace.done()) else "whole"
 
-    def end(self, loss: Any) -> None:
+    def end(self, loss: Callable[[], float]) -> None:
         super().end(loss)
         if self._kind == "partial":
             self.partial_step_s.append(self.step_s)

@@ -72,9 +72,12 @@ class Plugin(ProductWorkload):
         batch, m, k = shape
         what = f"the {cache} matrix-vector product {batch}x{m}x{k}"
         width = WIDTH_BYTES[cell.precision]
-        rotation = rotation_of(cell_run.backend, width * batch * m * k) if cache == "cold" else None
-        if rotation and rotation["buffers"] > MOST_COPIES:
-            cell_run.flag("not_measured", f"{what} would go round {rotation['buffers']} matrices")
+        matrix_bytes, buffers = width * batch * m * k, 1
+        cache_bytes, source = cell_run.backend.last_level_cache()
+        if cache == "cold":  # never one matrix alone: it would find its own end
+            buffers = max(2, caches.beyond_bytes(cache_bytes) // matrix_bytes + 1)
+        if buffers > MOST_COPIES:
+            cell_run.flag("not_measured", f"{what} would go round {buffers} matrices")
             return None
         one = batch == 1
         a = arrays.normal((m, k) if one else (batch, m, k), cell.seed)
@@ -85,8 +88,7 @@ class Plugin(ProductWorkload):
         last = (rows,) if one else (slice(-1, None), rows)
         vector = x if one else x[-1:]
         error = arrays.relative_error(product[last], operator.matmul, a[last], vector)
-        copies = rotation["buffers"] - 1 if rotation else 0
-        matrices = [a, *(arrays.copy(a) for _ in range(copies))]
+        matrices = [a, *(arrays.copy(a) for _ in range(buffers - 1))]
         point = self.timed_point(
             cell_run,
             what,
@@ -99,19 +101,10 @@ class Plugin(ProductWorkload):
                 "result_error": checked(error, cell.precision, what),
             },
         )
-        return point | ({"rotation": rotation} if rotation else {})
-
-
-def rotation_of(backend: Any, matrix_bytes: int) -> dict[str, Any]:
-    """How many matrices of a size a cold cache takes, and why so many."""
-    cache_bytes, source = backend.last_level_cache()
-    return {
-        # More than that many bytes, and never one matrix alone: it would find its own end.
-        "buffers": max(2, caches.beyond_bytes(cache_bytes) // matrix_bytes + 1),
-        "buffer_bytes": matrix_bytes,
-        "cache_bytes": cache_bytes,
-        "cache_source": source,
-    }
+        if cache == "warm":
+            return point
+        rotation = {"buffers": buffers, "buffer_bytes": matrix_bytes}
+        return point | {"rotation": rotation | {"cache_bytes": cache_bytes, "cache_source": source}}
 
 
 def batched(shape: list[int]) -> tuple[int, int, int]:
