@@ -34,7 +34,7 @@ import shared
 import yaml
 from siliconprof.analyse import operator_rows, prediction, step_parts
 from siliconprof.analyse.operator_rows import BLOCKED, FRAMEWORK, PARTS, WAITING
-from siliconprof.session import inventory, operators, thread_time
+from siliconprof.session import operators, thread_time
 from siliconprof.stats.statistics import median
 from siliconprof.store import model
 from siliconprof.store.contents import Point
@@ -81,7 +81,7 @@ def of_rounds(rounds: Sequence[Measured]) -> prediction.TimedTrainings:
     return prediction.timed(points, pd.concat(lines, ignore_index=True))
 
 
-class Training(inventory.Training):
+class Training(shared.Training):
     """A training whose whole steps, and whose parts of a step, are timed on request."""
 
     def __init__(

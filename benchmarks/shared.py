@@ -15,8 +15,8 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "workflow"))
 sys.path.append(str(ROOT / "tests"))
 
+from measuring import Training
 from siliconprof import plugins
-from siliconprof.session import inventory
 from siliconprof.stats.statistics import median, median_interval
 
 PARTS = (
@@ -110,13 +110,13 @@ def workload_of(module: str, **parameters: Any) -> Any:
     return plugin(plugin.defaults() | parameters)
 
 
-def trained(workload: Any, backend: str, precision: str, threads: int) -> inventory.Training:
+def trained(workload: Any, backend: str, precision: str, threads: int) -> Training:
     """A training on this host's CPU, with a blank batch, that takes a step on request."""
     parameters = workload.parameters | {"dataset_vocab_size": workload.vocab_size}
-    return inventory.Training(workload, parameters, backend, precision, threads)
+    return Training(workload, parameters, backend, precision, threads)
 
 
-def whole_step_s(training: inventory.Training) -> float:
+def whole_step_s(training: Training) -> float:
     """Seconds of one more whole step."""
     training.clock.start(split=False)
     loss = training.step()

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +17,7 @@ from conftest import ROOT, code_of_the_tests, opened, record_problems, until
 from siliconprof import plugins
 from siliconprof.lifetime import PIPELINE_VARIABLE
 from siliconprof.measure import scratch
-from siliconprof.session import operators
+from siliconprof.session import inventory, operators
 from siliconprof.session.cell_run import CellRun
 from siliconprof.session.resolved_cell import ResolvedCell
 from siliconprof.session.sampler import SAMPLE_EVERY_S, Sampler
@@ -111,3 +111,42 @@ def sampled(session: Any, seconds: float, **more: Any) -> Sampler:
     assert taken.summaries.keys() == set(plugins.names("probes"))
     json.dumps(taken.summaries, allow_nan=False)
     return taken
+
+
+class Training:
+    """A training that takes one more step on request, in this process and on this host's CPU.
+
+    Args:
+        workload: a training's plug-in.
+        parameters: of its data too, see `inventory.blank_data`.
+    """
+
+    def __init__(
+        self,
+        workload: Any,
+        parameters: Mapping[str, Any],
+        backend: str,
+        precision: str,
+        threads: int,
+    ) -> None:
+        self.backend = inventory.opened(workload, backend, precision, threads)
+        self.stepper = self.backend.stepper(workload, 0)
+        self.batch = inventory.blank_batch(workload, parameters)
+        self.clock = PhaseClock(self.backend.clock)
+
+    def step(self) -> Any:
+        """One training step, with its edges on the clock."""
+        return self.stepper.step(self.batch, self.clock)
+
+    def operators(self) -> list[dict[str, Any]]:
+        """Rows of the operators of a second step as a record has them, without times."""
+        watched = operators.Operators(self.backend.profiler, self.clock, {})
+        for watches in (False, True):
+            self.clock.start(split=True)
+            if watches:
+                watched.begin(0)
+            self.step()
+            self.clock.stop()
+        watched.end()
+        rows: list[dict[str, Any]] = watched.part()["operators"]["rows"]
+        return rows

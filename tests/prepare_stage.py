@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import ROOT
-from siliconprof.datasets import dataset_spec, prepare, prepared, training_data
+from siliconprof.datasets import dataset_spec, prepare, prepared, sources, training_data
+from siliconprof.store import documents
 
 WORKFLOW = ROOT / "workflow"
 BUILTIN = {"name": "builtin", "source": "builtin", "vocab_size": 512}
@@ -127,3 +128,9 @@ def idx(array: np.ndarray) -> bytes:
     """An IDX file of unsigned bytes, as yann.lecun.com/exdb/mnist describes it."""
     header = bytes((0, 0, 8, array.ndim)) + b"".join(n.to_bytes(4, "big") for n in array.shape)
     return header + array.tobytes()
+
+
+def changed_sources(output: Path) -> list[str]:
+    """Paths of the files and folders that changed since a preparation."""
+    found = documents.read(output / sources.SOURCES_FILE)
+    return [path for path, _ in sources.changes(found)]

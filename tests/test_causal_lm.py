@@ -8,7 +8,7 @@ import re
 import shlex
 import subprocess
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -83,7 +83,7 @@ def facts(kind: str, lora_rank: int = 0) -> ModelFacts:
 def causal_lm(kind: str, folder: Path, **own: Any) -> Any:
     """A small model of a type as a cell has it; its file is in a folder."""
     path = folder / f"{kind}-{own.get('lora_rank', 0)}.json"
-    known = facts(kind, own.get("lora_rank", 0)).to_document()
+    known = asdict(facts(kind, own.get("lora_rank", 0)))
     temporary.write(path, json.dumps(known))
     chosen = {"config": {"model_type": kind}, "dataset_vocab_size": 512, "model_file": str(path)}
     return plugins.load("workloads", "causal_lm")(defaults("causal_lm", **chosen, **SHAPE, **own))
@@ -311,7 +311,7 @@ def test_pretrained_weights_are_read_in_bf16_and_under_another_shape_refused(
     model = LlamaForCausalLM(LlamaConfig(**SMALL)).to(torch.bfloat16)
     model.save_pretrained(folder)
     path = tmp_path / "mine.json"
-    temporary.write(path, json.dumps(look(str(folder)).to_document()))
+    temporary.write(path, json.dumps(asdict(look(str(folder)))))
     own = {"model": str(folder), "weights": "pretrained", "model_file": str(path)}
     own |= {"dataset_vocab_size": 512, **SHAPE}
     workload = plugins.load("workloads", "causal_lm")(defaults("causal_lm", **own))

@@ -184,14 +184,14 @@ def test_an_allocation_that_is_refused_is_oom(faulty):
     assert re.fullmatch(rf".*{asked}.*{REACHED}", made["reason"]), made["reason"]
 
 
-GROUP = f"{cgroups.PREFIX}test-{os.getpid()}"
+GROUP = f"{cgroups.PREFIX}{os.getpid()}"
 
 
 @pytest.fixture
 def cgroup() -> Iterator[Callable[[], Any] | None]:
     """To be called in a new process: it and all it starts have 300 MiB; None without the right."""
     try:
-        yield (lambda: cgroups.enter(300 * 2**20, GROUP)) if can_limit() else None
+        yield (lambda: cgroups.enter(300 * 2**20, os.getpid())) if can_limit() else None
     finally:
         for parent, version in cgroups.parents():
             cgroups.Group(parent / GROUP, version).remove()

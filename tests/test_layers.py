@@ -24,7 +24,7 @@ RULES += sorted((ROOT / "workflow" / "rules").glob("*.smk"))
 FRAMEWORKS = {"torch", "mlx", "mlx_lm", "mlx_audio", "transformers", "datasets", "tokenizers"}
 FRAMEWORKS |= {"accelerate", "peft", "deepspeed"}
 # Find out what a host has, so they must name it; everything else asks a backend.
-DETECTION = {"detect.py", "frameworks.py", "host_file.py", "machine.py"}
+DETECTION = {"detect.py", "host_file.py", "machine.py"}
 
 
 def loaded(module: str) -> set[str]:

@@ -20,7 +20,7 @@ from models import kept_in_torch, noise
 from siliconprof import plugins
 from siliconprof.backends.base import Memory
 from siliconprof.cells import config, plan
-from siliconprof.hosts import cgroups
+from siliconprof.hosts import cgroups, machine
 from siliconprof.memory import footprint, memory_model
 from siliconprof.memory.memory_model import ScenarioInputs, decide
 from siliconprof.session import memory_limit
@@ -418,15 +418,18 @@ def test_a_cgroup_of_version_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     own = tmp_path / "own"
     own.write_text("0::/user.slice/session.scope\n")
     monkeypatch.setattr(cgroups, "ROOT", tmp_path)
-    monkeypatch.setattr(cgroups, "OWN_CGROUPS", own)
-    group = cgroups.enter(1000 * 4096, cgroups.name_of(7))
+    read = machine.read_text
+    monkeypatch.setattr(
+        machine, "read_text", lambda path: read(str(own) if path == "/proc/self/cgroup" else path)
+    )
+    group = cgroups.enter(1000 * 4096, 7)
     assert group.folder == session.parent / "siliconprof-7" and group.limit_bytes == 4096000
     assert (group.folder / "memory.max").read_text() == str(int(1.1 * 4096000))
     assert (group.folder / "cgroup.procs").read_text() == str(os.getpid())
     own.write_text("0::/user.slice/siliconprof-7\n")  # now the kernel says so
     (group.folder / "memory.peak").write_text("12345\n")
     (group.folder / "memory.events").write_text("low 0\nhigh 9\nmax 1\noom 1\noom_kill 2\n")
-    inside = cgroups.existing(cgroups.name_of(7))
+    inside = cgroups.existing(7)
     assert inside == group and (group.peak_bytes, group.kills) == (12345, 2)
     group.lift()
     assert (group.folder / "memory.high").read_text() == "max"
@@ -434,7 +437,7 @@ def test_a_cgroup_of_version_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     own.write_text("0::/user.slice/session.scope\n")
     (session / "memory.max").write_text("1073741824\n")
     with pytest.raises(OSError, match="no memory controller"):
-        cgroups.enter(4096, cgroups.name_of(8))
+        cgroups.enter(4096, 8)
     kept = memory_limit.enforce(Memory(), 4096)
     assert (kept["enforced"], kept["how"]) == (False, "model only")
     assert "no memory controller" in kept["reason"]

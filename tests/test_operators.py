@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from conftest import defaults, opened, record_problems
-from measuring import watched
+from measuring import Training, watched
 from siliconprof import plugins
 from siliconprof.analyse import attribution, step_work
 from siliconprof.analyse.attribution import EXPLAINED, OVER, PERHAPS, UNEXPLAINED
@@ -21,7 +21,6 @@ from siliconprof.backends.base import Clock
 from siliconprof.compare import explain
 from siliconprof.errors import UserError
 from siliconprof.pipeline import cli
-from siliconprof.session import inventory
 from siliconprof.session.timing import PhaseClock
 from synthetic_results import CPU, flagged, make, table, training
 
@@ -46,7 +45,7 @@ def trained(model: str, name: str = "torch-cpu") -> tuple[Any, PhaseClock, Any]:
     data = {"dataset_vocab_size": 512, "dataset_clip_seconds": 2, "dataset_n_mels": 80}
     parameters = defaults(module, **data, **MODELS[model][0])
     workload = plugins.load("workloads", module)(parameters)
-    made = inventory.Training(workload, parameters, name, "fp32", 1)
+    made = Training(workload, parameters, name, "fp32", 1)
     return made.stepper, made.clock, made.batch
 
 

@@ -12,13 +12,13 @@ from time import perf_counter
 from typing import Any
 
 import pytest
+from measuring import Training
 from models import SMOLLM2
 from siliconprof import plugins
 from siliconprof.backends._step import Operator
 from siliconprof.compare import predict
 from siliconprof.memory.memory_model import VOCAB_SIZE
 from siliconprof.session import inventory
-from siliconprof.session.inventory import Training
 from siliconprof.workloads import gpt2
 from synthetic_results import H200, command, flagged, make, table, training
 

@@ -25,6 +25,7 @@ from prepare_stage import (
     LFS_POINTER,
     SMALL,
     WORKFLOW,
+    changed_sources,
     made,
     objection,
     prepare_here,
@@ -167,16 +168,16 @@ def test_files_of_a_folder_are_looked_at_again(gpt2_like: Path, tmp_path: Path) 
     assert sources.state(output) == sources.NEW
     for file in (lines, given / "tokenizer.json"):
         prepare_here(dataset, output)
-        assert sources.changed(output) == []
+        assert changed_sources(output) == []
         assert sources.state(output) == sources.NEW
         file.write_bytes(file.read_bytes() + b"\n")
-        assert sources.changed(output) == [str(file)]
+        assert changed_sources(output) == [str(file)]
         changed = sources.state(output)
         assert changed == sources.state(output) != sources.NEW
     # What a state is kept with is given by the pipeline, so that it stays once it is prepared.
     prepare_here(dataset, output, sources_state=changed)
     (folder / "train-2.jsonl").write_text('{"text": "three"}\n')
-    assert sources.changed(output) == [str(folder)]
+    assert changed_sources(output) == [str(folder)]
     folder.rename(tmp_path / "taken-away")
     assert sources.state(output) == changed
     (output / "sources.json").write_text("[]")
@@ -270,7 +271,7 @@ def test_weights_of_another_model_are_refused(
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"text_column": "body"}, "no column 'body'; set text_column to one of: text, label"),
+        ({"text_column": "body"}, "no column 'body'; set text_column to one of: text and label"),
         ({"text_column": "label"}, "column 'label' of folder"),
         ({"split": "validation"}, "['train', 'test']"),
         ({"subset": "nope"}, "['plain', 'other']"),

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from prepare_stage import idx, made, png, prepare_here
-from siliconprof.datasets import prepared, sources, training_data
+from prepare_stage import changed_sources, idx, made, png, prepare_here
+from siliconprof.datasets import prepared, training_data
 
 BUILTIN = {"name": "garments", "kind": "images", "source": "builtin"}
 SMALL = {"n_train": 30, "n_validation": 12, "n_test": 10}
@@ -152,4 +152,4 @@ def test_idx_files(tmp_path: Path, packed: bool) -> None:
     output = tmp_path / "data"
     check_fashion(*prepare(HUB | {"source": "folder", "path": str(root)}, output))
     (root / f"{IDX[0][0]}").write_bytes(idx(TRAIN[0][::-1]))  # takes the place of the .gz
-    assert [Path(path).name for path in sources.changed(output)] == [IDX[0][0]]
+    assert [Path(path).name for path in changed_sources(output)] == [IDX[0][0]]

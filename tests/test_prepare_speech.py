@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 import prepare_stage
 import pytest
-from prepare_stage import objection, prepare_here
-from siliconprof.datasets import prepare_speech, sources, synthesis, training_data
+from prepare_stage import changed_sources, objection, prepare_here
+from siliconprof.datasets import prepare_speech, synthesis, training_data
 
 RATE = 16_000
 BUILTIN = {"name": "words", "kind": "speech", "source": "builtin", "vocab_size": 512}
@@ -223,7 +223,7 @@ def test_common_voice_as_mozilla_gives_it_out(mozilla: Path, tmp_path: Path) -> 
     missing = mozilla / "clips" / "common_voice_en_99.mp3"
     missing.write_bytes(b"now it is there")
     (mozilla / "clips" / "new.mp3").write_bytes(b"new")
-    assert sources.changed(output) == [str(missing)]
+    assert changed_sources(output) == [str(missing)]
 
     none = tmp_path / "none"
     (mozilla / "test.tsv").write_bytes(b"path\tsentence\n\xff\xfe\tx\n")

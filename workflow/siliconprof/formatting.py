@@ -109,7 +109,7 @@ PART_WORDS = {  # parts of a step, where the page calls them otherwise
     "blocked": "being blocked",
     "framework": "framework overhead",
 }
-REFERENCE_BLAS = "reference BLAS"  # how `frameworks` and the backends begin its name
+REFERENCE_BLAS = "reference BLAS"  # how its name begins
 SOURCE_BADGES = {"another host": "other host", "reference": "reference"}
 
 

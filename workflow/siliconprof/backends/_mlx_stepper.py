@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from siliconprof.backends import _saved
+from siliconprof.backends import _step
 from siliconprof.backends._mlx_calls import UnknownPrimitive
 from siliconprof.backends._mlx_operators import StepGraph
 from siliconprof.backends._step import Compilation, Stepper
@@ -209,11 +209,11 @@ class MlxStepper(Stepper):
         arrays = dict(tree_flatten(self.parameters))
         state = dict(tree_flatten(self.optimizer.state))
         moments = {
-            _saved.moment(name, kind): state[f"{name}.{short}"]
+            _step.moment(name, kind): state[f"{name}.{short}"]
             for name in arrays
             for kind, short in STATE.items()
         }
-        metadata = _saved.metadata(self.steps, self.optimizer.step.item())
+        metadata = _step.metadata(self.steps, self.optimizer.step.item())
         self.backend.mx.save_safetensors(str(path), arrays | moments, metadata)
 
     def load(self, path: Path) -> None:
@@ -221,14 +221,14 @@ class MlxStepper(Stepper):
 
         mx = self.backend.mx
         names = [name for name, _ in tree_flatten(self.parameters)]
-        metadata = _saved.read_metadata(path)
+        metadata = _step.read_metadata(path)
         arrays = mx.load(str(path))
-        updates = int(metadata[_saved.UPDATES])
+        updates = int(metadata[_step.UPDATES])
         self.parameters = tree_unflatten([(name, arrays[name]) for name in names])
         if updates:
             self.optimizer.state = tree_unflatten(
                 [
-                    (f"{name}.{short}", arrays[_saved.moment(name, kind)])
+                    (f"{name}.{short}", arrays[_step.moment(name, kind)])
                     for name in names
                     for kind, short in STATE.items()
                 ]
@@ -239,7 +239,7 @@ class MlxStepper(Stepper):
             self.optimizer.init(self.parameters)  # keeps what there is
         self.model.update(self.parameters)  # frees the weights that it had
         mx.eval(self.parameters, self.optimizer.state)
-        self.steps = int(metadata[_saved.STEPS_KEY])
+        self.steps = int(metadata[_step.STEPS_KEY])
 
     def forward_only(self, batch: Any) -> Callable[[], None]:
         """Building the graph of the forward pass is in it."""

@@ -54,7 +54,7 @@ def calls(backend: Any, workload: Any, batch: Any, clock: Any) -> list[Call]:
     workload.weights.initial = lambda seed: (  # without memory
         (name, np.broadcast_to(np.float32(0), shape)) for name, shape in shapes.items()
     )
-    with _fake_tensors(torch):
+    with fake_tensors(torch):
         stepper = backend.stepper(workload, 0)
         for weight in stepper.trained.values():
             weight.grad = torch.zeros_like(weight)
@@ -112,7 +112,10 @@ class _RecordedStep:
                 self._makers[_memory(tensor)] = len(self.seen)
         moved_bytes = _torch_operators._bytes((args, kwargs)) + _torch_operators._bytes(made)
         self._reuse.used([*operands, *map(_memory, made)], moved_bytes)
-        own = [_layout(x) if _is_tensor(x) else x for x in leaves]
+        own = [
+            TensorLayout(tuple(x.shape), tuple(x.stride()), x.dtype) if _is_tensor(x) else x
+            for x in leaves
+        ]
         self.seen.append(OperatorCall(function, own, tree, cold))
         return result
 
@@ -125,12 +128,8 @@ def _memory(tensor: Any) -> int:
     return int(tensor.untyped_storage()._cdata)
 
 
-def _layout(tensor: Any) -> TensorLayout:
-    return TensorLayout(tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype)
-
-
 @contextmanager
-def _fake_tensors(torch: Any) -> Iterator[None]:
+def fake_tensors(torch: Any) -> Iterator[None]:
     """Tensors that are made in here have shapes and no memory; what torch does by values is patched."""
     from torch._subclasses import fake_tensor
     from torch.utils import _foreach_utils

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from siliconprof.backends import _saved
+from siliconprof.backends import _step
 from siliconprof.backends._step import Compilation, Stepper
 
 # What torch.optim.AdamW is told for each implementation.
@@ -128,31 +128,31 @@ class TorchStepper(Stepper):
             state = self.optimizer.state.get(weight)
             if state:
                 updates = int(state["step"])
-                tensors |= {_saved.moment(name, kind): state[kind] for kind in _saved.MOMENT_NAMES}
+                tensors |= {_step.moment(name, kind): state[kind] for kind in _step.MOMENT_NAMES}
         scaler = json.dumps(self.scaler.state_dict()) if self.scaling else None
-        metadata = _saved.metadata(self.steps, updates, scaler)
+        metadata = _step.metadata(self.steps, updates, scaler)
         save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, path, metadata)
 
     def load(self, path: Path) -> None:
         from safetensors.torch import load_file
 
         torch = self.backend.torch
-        metadata = _saved.read_metadata(path)
+        metadata = _step.read_metadata(path)
         tensors = load_file(path, device="cpu")
-        updates, state = int(metadata[_saved.UPDATES]), {}
+        updates, state = int(metadata[_step.UPDATES]), {}
         with torch.no_grad():
             for index, (name, weight) in enumerate(self.trained.items()):
                 weight.copy_(tensors[name])
                 if updates:
                     moments = {
-                        kind: tensors[_saved.moment(name, kind)] for kind in _saved.MOMENT_NAMES
+                        kind: tensors[_step.moment(name, kind)] for kind in _step.MOMENT_NAMES
                     }
                     state[index] = {"step": torch.tensor(float(updates)), **moments}
         groups = self.optimizer.state_dict()["param_groups"]
         self.optimizer.load_state_dict({"state": state, "param_groups": groups})
         if self.scaling:
-            self.scaler.load_state_dict(json.loads(metadata[_saved.SCALER]))
-        self.steps = int(metadata[_saved.STEPS_KEY])
+            self.scaler.load_state_dict(json.loads(metadata[_step.SCALER]))
+        self.steps = int(metadata[_step.STEPS_KEY])
 
     def weights(self) -> Mapping[str, Any]:
         return self.trained

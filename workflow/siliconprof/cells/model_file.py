@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -54,7 +55,7 @@ def write(
     Raises:
         UserError: see `look_at_model`.
     """
-    temporary.write(output, json.dumps(look_at_model(spec).to_document(), indent=1) + "\n")
+    temporary.write(output, json.dumps(asdict(look_at_model(spec)), indent=1) + "\n")
 
 
 if __name__ == "__main__":

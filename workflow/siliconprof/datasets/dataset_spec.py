@@ -82,18 +82,6 @@ class DatasetSpec(Dataset):
             raise self.error(packages.failure(libraries) or in_one_line(error)) from None
 
 
-def packages_of(spec: DatasetSpec) -> tuple[str, ...]:
-    """The distributions that preparing a data set may import."""
-    return KIND_LIBRARIES[spec.kind] + (() if spec.source == "builtin" else READERS[spec.kind])
-
-
-def requested_facts(spec: DatasetSpec) -> dict[str, Any]:
-    """The part of dataset.json that repeats the spec: the keys of its kind."""
-    facts = spec.model_dump(exclude={*foreign_keys(spec.kind)})
-    facts["asked_revision"] = facts.pop("revision")  # beside the one that was found
-    return facts
-
-
 def foreign_keys(kind: Any) -> dict[str, str]:
     """The keys that belong to other kinds of data set -> those kinds, for a message."""
     keys = {key: other for other, own in OWN_KEYS.items() if other != kind for key in own}

@@ -10,7 +10,7 @@ import hashlib
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -69,10 +69,6 @@ class ModelFacts:
     def n_parameters(self) -> int:
         """Parameters, tied ones once; adapters are not counted."""
         return sum(map(math.prod, self.weights.values()))
-
-    def to_document(self) -> dict[str, Any]:
-        """As JSON has it."""
-        return asdict(self)
 
 
 def name(spec: Mapping[str, Any]) -> str:

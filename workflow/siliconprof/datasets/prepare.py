@@ -21,20 +21,19 @@ dataset.json says why, the arrays are empty files, and the records of the cells 
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import time
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 
 from siliconprof import options, packages
 from siliconprof.datasets import dataset_spec, prepared, sources
 from siliconprof.datasets.dataset_spec import DatasetSpec
 from siliconprof.errors import UserError, in_one_line, stage, writing
-from siliconprof.lifetime import killed_by
+from siliconprof.lifetime import killed_by, leave
 from siliconprof.store import temporary
 
 
@@ -56,8 +55,9 @@ def prepare(
         made: sources.Material = import_module(dataset_spec.MAKERS[spec.kind]).make(spec)
     except PermissionError as error:
         raise spec.error(f"{in_one_line(error)}; make it readable") from error
-    origin, facts = made.origin, dataset_spec.requested_facts(spec) | dict(made.facts)
-    facts |= {"revision": origin.revision, "synthetic": origin.synthetic}
+    origin, facts = made.origin, spec.model_dump(exclude={*dataset_spec.foreign_keys(spec.kind)})
+    facts["asked_revision"] = facts.pop("revision")  # beside the one that was found
+    facts |= {**made.facts, "revision": origin.revision, "synthetic": origin.synthetic}
     facts |= {f"{name}_sha256": prepared.array_sha256(of) for name, of in made.arrays.items()}
     facts["sha256"] = prepared.combined_sha256(facts)
     dataset_spec.check_facts(facts, f"dataset '{spec.name}'")
@@ -128,7 +128,8 @@ def main(
             record_failure(spec, output_dir, reason)
             print(f"{reason} (its cells fail; the next run tries again)")
         return
-    needed = dataset_spec.packages_of(spec)
+    readers = () if spec.source == "builtin" else dataset_spec.READERS[spec.kind]
+    needed = dataset_spec.KIND_LIBRARIES[spec.kind] + readers
     packages.hide(packages.all_but(frozenset(needed)))
     try:
         facts = prepare(spec, output_dir, sources_state)
@@ -145,16 +146,7 @@ def main(
     )
 
 
-def end(status: int) -> NoReturn:
-    """End the process without a teardown, once everything is written.
-
-    Arrow's read-ahead threads abort the interpreter's teardown when a parquet file was left
-    half-read (apache/arrow issues 34314 and 45214), which a limit or a wrong column causes.
-    """
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(status)
-
-
 if __name__ == "__main__":
-    end(stage(partial(options.call, main)))
+    # Arrow's read-ahead threads abort the interpreter's teardown when a parquet file was left
+    # half-read (apache/arrow issues 34314 and 45214), which a limit or a wrong column causes.
+    leave(stage(partial(options.call, main)))

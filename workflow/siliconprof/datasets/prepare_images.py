@@ -61,7 +61,10 @@ def _read(spec: DatasetSpec) -> tuple[Labelled, sources.Origin]:
         return _joined(parts), sources.Origin(synthetic=True)
     folder = repository.existing_folder(spec) if spec.source == "folder" else None
     if folder and any(file.is_file() for file in _idx_files(folder)):
-        return _of_idx_files(spec, folder)
+        train, test = (_idx_part(spec, folder, *names) for names in IDX_FILES)
+        chosen = zip((train, test), _rows(spec, len(train[1]), len(test[1])), strict=True)
+        pieces = [(images[rows], labels[rows]) for (images, labels), rows in chosen]
+        return _joined(pieces), sources.Origin(files=_idx_files(folder))
     return _of_repository(spec)
 
 
@@ -89,13 +92,6 @@ def _rows(spec: DatasetSpec, n_train: int, n_test: int) -> tuple[list[int], list
 def _idx_files(folder: Path) -> list[Path]:
     names = [name for pair in IDX_FILES for name in pair]
     return [folder / f"{name}{suffix}" for name in names for suffix in ("", ".gz")]
-
-
-def _of_idx_files(spec: DatasetSpec, folder: Path) -> tuple[Labelled, sources.Origin]:
-    train, test = (_idx_part(spec, folder, *names) for names in IDX_FILES)
-    chosen = zip((train, test), _rows(spec, len(train[1]), len(test[1])), strict=True)
-    pieces = [(images[rows], labels[rows]) for (images, labels), rows in chosen]
-    return _joined(pieces), sources.Origin(files=_idx_files(folder))
 
 
 def _idx_part(spec: DatasetSpec, folder: Path, images_name: str, labels_name: str) -> Labelled:

@@ -80,7 +80,7 @@ def state(output_dir: Path) -> str:
     """
     try:
         sources = documents.read(output_dir / SOURCES_FILE)
-        changed, saved_state = list(_changes(sources)), str(sources["state"])
+        changed, saved_state = list(changes(sources)), str(sources["state"])
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return NEW
     if not changed:
@@ -88,17 +88,8 @@ def state(output_dir: Path) -> str:
     return hashlib.sha256(json.dumps([saved_state, changed]).encode()).hexdigest()[:16]
 
 
-def changed(output_dir: Path) -> list[str]:
-    """Paths of the files and folders that changed since the preparation.
-
-    Raises:
-        OSError, ValueError, LookupError: sources.json is missing or damaged.
-    """
-    return [path for path, _ in _changes(documents.read(output_dir / SOURCES_FILE))]
-
-
-def _changes(sources: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """(path, its current state) of everything that differs."""
+def changes(sources: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """(path, its current state) of everything that differs from sources.json."""
     for root, files in sources["roots"].items():
         if Path(root).is_dir():  # not on another host: what was prepared there stays valid
             for name, before in files.items():

@@ -14,7 +14,6 @@ from pathlib import Path
 from siliconprof.hosts import machine
 
 ROOT = Path("/sys/fs/cgroup")
-OWN_CGROUPS = Path("/proc/self/cgroup")
 PREFIX = "siliconprof-"
 ABOVE_HIGH = 1.1  # a process that version 2's soft limit does not hold is ended here
 REMOVE_WITHIN_S = 2.0
@@ -99,12 +98,8 @@ class Group:
 
 def _mine() -> Iterator[tuple[Path, str, Version]]:
     """(mount, path below it, version) of this process's own cgroups, whoever made them."""
-    for line in machine.read_text(str(OWN_CGROUPS)).splitlines():
-        _, controllers, path = line.split(":", 2)
-        if controllers == "":
-            yield ROOT, path.strip("/"), V2
-        elif "memory" in controllers.split(","):
-            yield ROOT / "memory", path.strip("/"), V1
+    for tree, path in machine.own_cgroups("memory"):
+        yield ROOT / tree, path, V1 if tree else V2
 
 
 def own() -> Iterator[Group]:
@@ -135,15 +130,18 @@ def parents() -> Iterator[tuple[Path, Version]]:
                 break
 
 
-def enter(limit_bytes: int, name: str) -> Group:
+def enter(limit_bytes: int, session_id: int) -> Group:
     """Make a cgroup with a limit and move this process, with all its threads, into it.
+
+    Args:
+        session_id: of the measuring process, which has a session of its own.
 
     Raises:
         OSError: it may do so in no cgroup; the message lists each one that was tried.
     """
     failures = []
     for parent, version in parents():
-        group = Group(parent / name, version)
+        group = Group(parent / f"{PREFIX}{session_id}", version)
         try:
             group.folder.mkdir(exist_ok=True)  # of a supervisor that was killed
             for file, share in version.limits.items():
@@ -157,14 +155,7 @@ def enter(limit_bytes: int, name: str) -> Group:
     raise OSError("; ".join(failures) or "no memory controller in /proc/self/cgroup")
 
 
-def existing(name: str) -> Group | None:
-    """The cgroup of that name, None where there is none: this process's own or a child's."""
-    for parent, version in parents():
-        if (parent / name).is_dir():
-            return Group(parent / name, version)
-    return None
-
-
-def name_of(session_id: int) -> str:
-    """The name of the cgroup of a measuring process, which has a session of its own."""
-    return f"{PREFIX}{session_id}"
+def existing(session_id: int) -> Group | None:
+    """The cgroup of a measuring process by its session; None where there is none."""
+    places = ((parent / f"{PREFIX}{session_id}", version) for parent, version in parents())
+    return next((Group(folder, version) for folder, version in places if folder.is_dir()), None)

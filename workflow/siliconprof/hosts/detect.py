@@ -1,8 +1,11 @@
 """Which frameworks work on this machine, and on which of its devices: facts for `host_file`.
 
-Every framework is imported in a child process of its own, with a time limit, because an import
-can abort or hang: a broken install becomes a reason and a way to fix it. Importing this module
-imports nothing outside the standard library, and a bare host needs nothing else to run it.
+    python -m siliconprof.hosts.detect torch
+
+Every framework is imported by such a process of its own, with a time limit, because an import can
+abort or hang: a broken install becomes a reason and a way to fix it. The answer is one line of JSON
+after a mark, since frameworks print banners of their own. Importing this module imports nothing outside
+the standard library, and a bare host needs nothing else to run it.
 """
 
 from __future__ import annotations
@@ -19,11 +22,12 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from siliconprof import declarations, plugins
-from siliconprof.errors import BUSY, EXCLUSIVE
+from siliconprof.errors import BUSY, EXCLUSIVE, in_one_line
 from siliconprof.hosts import blas, machine, offload_ops
-from siliconprof.hosts.frameworks import ANSWER_MARK
+from siliconprof.lifetime import leave
 from siliconprof.plugins import PACKAGE_DIR
 
+ANSWER_MARK = "siliconprof-answer: "
 PROBE_LIMIT_S = 180.0  # a first import from a cold network disk takes a minute
 
 IMPORTED_FRAMEWORKS = ("torch", "mlx")  # what is probed first
@@ -99,7 +103,7 @@ def probe(name: str) -> dict[str, Any]:
     search = os.pathsep.join(filter(None, [str(PACKAGE_DIR.parent), os.environ.get("PYTHONPATH")]))
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "siliconprof.hosts.frameworks", name],
+            [sys.executable, "-m", "siliconprof.hosts.detect", name],
             capture_output=True,
             text=True,
             errors="replace",
@@ -316,3 +320,80 @@ def detect() -> dict[str, Any]:
         "driver": driver,
         "cpu_adam": offload_ops.built(),
     }
+
+
+# -- the process that imports one framework -----------------------------------------------------
+
+
+def _torch() -> dict[str, Any]:
+    """torch on the CPU: version, BLAS, and which GPUs it was built for."""
+    import torch
+
+    ones = torch.ones(64, 64)
+    (ones @ ones).sum().item()
+    built = torch.__config__.show()
+    mkl = re.search(r"Math Kernel Library Version (\S+)", built)
+    preloaded = blas.owner("sgemm_")
+    if mkl and not preloaded:
+        blas_name: str | None = f"oneMKL {mkl[1].removesuffix('-Product')} (in torch)"
+    else:
+        owner = preloaded or blas.owner("sgemm_", torch._C.__file__)
+        blas_name = blas.name_of(owner) if owner else None
+    return {
+        "blas": blas.system_blas() or blas_name,
+        "cuda_runtime": torch.version.cuda,
+        "rocm_runtime": torch.version.hip,
+        "mps_built": torch.backends.mps.is_built(),
+    }
+
+
+def _mlx() -> dict[str, Any]:
+    """MLX on the CPU, imported as the backend imports it, and the kind of GPU it was built for."""
+    works, reason = plugins.load("backends", "mlx")().available()
+    if not works:
+        raise RuntimeError(reason)
+    import mlx.core as mx
+
+    mx.set_default_device(mx.cpu)
+    ones = mx.ones((64, 64))
+    mx.eval(ones @ ones)
+    # Every build for CUDA says that it is available, also where no GPU is visible.
+    gpus = [kind for kind in ("metal", "cuda") if hasattr(mx, kind) and mx.device_count(mx.gpu)]
+    return {
+        "blas": blas.blas_of_mlx()["blas"],
+        "gpu": next((kind for kind in gpus if getattr(mx, kind).is_available()), None),
+    }
+
+
+def _gpus_of(name: str) -> dict[str, Any]:
+    """The GPUs of a backend, if one works: an unsupported card does not disable the others."""
+    backend = plugins.load("backends", name)()
+    if name not in PROBED_BACKENDS:  # it need not work, nor have a GPU
+        works, reason = backend.available()
+        if not works:
+            raise RuntimeError(reason)
+        return {"devices": backend.gpus()}
+    backend.import_framework()
+    devices = backend.gpus()
+    if not devices:
+        raise RuntimeError("no GPU is visible; CUDA_VISIBLE_DEVICES may hide it")
+    if all(device["error"] for device in devices):
+        raise RuntimeError(devices[0]["error"])
+    return {"devices": devices}
+
+
+def answered(name: str) -> dict[str, Any]:
+    """A probe's facts, or `{"error": one line}`."""
+    try:
+        imported = {"torch": _torch, "mlx": _mlx}
+        facts = imported[name]() if name in imported else _gpus_of(name.removesuffix("-gpu"))
+    except Exception as error:  # a broken install raises anything
+        return {"error": in_one_line(error)}
+    simulated = machine.simulated_device("torch") or machine.simulated_device("mlx")
+    return facts | ({"simulated": simulated} if simulated else {})
+
+
+if __name__ == "__main__":
+    (framework,) = sys.argv[1:]
+    print(f"\n{ANSWER_MARK}{json.dumps(answered(framework))}", flush=True)
+    leave(0)

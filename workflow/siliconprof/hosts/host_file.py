@@ -31,7 +31,7 @@ MACHINES = "machines"  # folder of the results: which machine has a label
 # Which label this host has where the config says `auto`, whatever it is called.
 AUTO_FILE = "auto.json"
 MAKE_AGAIN = "delete it to have it made again"
-# The code that detects a host; `frameworks` imports MLX as its backend does, hence the second.
+# The code that detects a host; it imports MLX as its backend does, hence the second.
 DETECTOR = ("siliconprof.hosts.detect", "siliconprof.backends.mlx")
 BLAS_LIBRARIES = "libopenblas.so.0 libblas.so.3 libcblas.so.3 libmkl_rt.so.2 libblis.so.4".split()
 # Variables that decide which BLAS or GPU a framework gets.

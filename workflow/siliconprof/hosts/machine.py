@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import math
-import mmap
 import os
 import platform
 import re
 import shutil
 import subprocess
 import sys
-import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -82,27 +80,6 @@ def require_room(folder: Path) -> None:
             f"{folder}: {free / 2**20:.1f} MiB are free on this disk, too little for tables and a page; "
             "make room there and run the same command again: what was measured is kept"
         )
-
-
-def not_executable(folder: Path) -> tuple[str, str] | None:
-    """Why no code in this folder can be loaded and how to fix it, or None; it is tried on Linux."""
-    if sys.platform != "linux":
-        return None
-    try:
-        with tempfile.TemporaryFile(dir=folder) as file:
-            file.write(b"\0")
-            file.flush()
-            mmap.mmap(file.fileno(), 1, prot=mmap.PROT_READ | mmap.PROT_EXEC).close()
-    except PermissionError as error:
-        why = (
-            f"nothing may be executed in {folder.absolute()} (mounted noexec), so code that MLX and "
-            "torch.compile make there cannot be loaded"
-        )
-        fix = "work in a folder on a disk that is mounted without noexec"
-        return None if error.filename else (why, fix)  # a name: nothing may be written there
-    except OSError:  # a full disk
-        return None
-    return None
 
 
 # -- the boundary to the machine: tests fake these two -----------------------------------------
@@ -209,17 +186,24 @@ def fingerprint_parts() -> dict[str, str | None]:
     }
 
 
+def own_cgroups(controller: str) -> Iterator[tuple[str, str]]:
+    """(controller, path) of this process's cgroups that a controller has, whoever made them.
+
+    Version 2 has one tree for all controllers, where the first is empty; version 1 one for each.
+    """
+    for line in read_text("/proc/self/cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if not controllers or controller in controllers.split(","):
+            yield controller if controllers else "", path.strip("/")
+
+
 def _cgroup_files(controller: str, name: str) -> list[str]:
     """Contents of a limit's file in this process's cgroup and in every one above it."""
     texts = []
-    for line in read_text("/proc/self/cgroup").splitlines():
-        _, controllers, path = line.split(":", 2)
-        if controllers and controller not in controllers.split(","):
-            continue  # cgroup 2 has one tree for all controllers, cgroup 1 one for each
-        root = f"/sys/fs/cgroup/{controller}" if controllers else "/sys/fs/cgroup"
-        parts = [part for part in path.split("/") if part]
-        for length in range(len(parts), -1, -1):
-            texts.append(read_text("/".join([root, *parts[:length], name])).strip())
+    for tree, path in own_cgroups(controller):
+        folder = Path("/sys/fs/cgroup", tree)
+        for place in (path, *map(str, Path(path).parents)):
+            texts.append(read_text(str(folder / place / name)).strip())
     return [text for text in texts if text]
 
 

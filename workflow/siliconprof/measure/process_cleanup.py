@@ -12,7 +12,6 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Sequence
 from contextlib import suppress
 
 from siliconprof.errors import printable
@@ -22,7 +21,7 @@ PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 GRACE_S = 0.5  # helpers, such as multiprocessing's, end by themselves once the cell has ended
 END_LIMIT_S = 5.0  # what is stuck in the kernel ends when that lets it go
 POLL_S = 0.02
-SHOWN_PROCESSES, LONGEST_COMMAND = 5, 40  # processes that are named, characters of a name
+LONGEST_COMMAND = 40  # characters of a name
 
 
 def adopt() -> None:
@@ -80,9 +79,3 @@ def _members(group: int) -> dict[int, str]:
     except (ProcessLookupError, PermissionError):  # macOS: EPERM where only dead ones are
         return {}
     return {group: f"process group {group}"}
-
-
-def listed(names: Sequence[str]) -> str:
-    """A few of the names."""
-    more = [f"and {len(names) - SHOWN_PROCESSES} more"] if len(names) > SHOWN_PROCESSES else []
-    return ", ".join([*names[:SHOWN_PROCESSES], *more])

@@ -23,22 +23,20 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
-from siliconprof import fingerprint, options
+from siliconprof import fingerprint, formatting, options
 from siliconprof.cells import method
 from siliconprof.datasets import dataset_spec, prepared
 from siliconprof.errors import UserError, writing
-from siliconprof.hosts import cgroups, environment, machine, node_check
+from siliconprof.hosts import cgroups, environment, node_check
 from siliconprof.measure import (
     cell_line,
-    contention,
     environment_filter,
     lock,
-    process_cleanup,
     scratch,
 )
-from siliconprof.measure.child import Child, PipelineGone, require_pipeline
-from siliconprof.measure.outcome import aborted, outcome
+from siliconprof.measure.child import Child, PipelineGone, aborted, outcome, require_pipeline
 from siliconprof.plugins import CHECKOUT
+from siliconprof.probes import interference
 from siliconprof.session import memory_limit
 from siliconprof.session.resolved_cell import ResolvedCell
 from siliconprof.session.timing import Plan
@@ -51,6 +49,10 @@ ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # of a terminal, of a 
 # Parts of a record, which are empty where its child has none
 LISTED = ("points", "samples", "modules_loaded")
 BY_NAME = ("checks", "probes", "accounting")
+DISTURBED = "contended"  # flag
+MECHANISM_ONLY_CODE = "offload_on_cpu"  # flag of what no table compares
+LOOKS_S = 0.5  # at the load of now
+SHOWN_PROCESSES = 5  # of those that were killed, that are named
 REACHES_ALL_WITHIN_S = 3.0  # a signal that a scheduler sends to a whole job
 
 
@@ -153,7 +155,7 @@ def run(
             time.sleep(REACHES_ALL_WITHIN_S)  # if it ends us as well, there is no record
     finally:
         child.end()
-    group = cgroups.existing(cgroups.name_of(child.pid))
+    group = cgroups.existing(child.pid)
     report = outcome(child, code, limit_s, result, group)
     if group:
         if "scenario" not in report:
@@ -164,14 +166,11 @@ def run(
     report = aborted(report, resolved.backend.aborts, child.output)
     if report["status"] == "ok":
         scratch.give_back(code_folder, resolved.compiles)
-    elif report["status"] == "failed" and any(code_folder.rglob("*.so")):
-        why = machine.not_executable(result.parent.parent)
-        report["reason"] = "; ".join([*(why or ()), report["reason"]])
     if report["status"] == "failed" and resolved.compiles and resolved.backend.compile_caveat:
         report["reason"] += f"; {resolved.backend.compile_caveat}"
     flags = list(report.get("flags", []))
     if child.killed:
-        names = process_cleanup.listed(child.killed)
+        names = formatting.listing(child.killed, SHOWN_PROCESSES)
         print(f"killed leftover processes: {names}", file=sys.stderr)
         flags.append({"code": "left_processes", "detail": f"{len(child.killed)} killed: {names}"})
     if under:
@@ -183,12 +182,6 @@ def run(
         "progress": child.progress,
         "accounting": dict(report.get("accounting") or {}) | {"child_wall_s": wall_s},
     }
-
-
-def capture_command(cell: Cell, folder: Path) -> list[str]:
-    """The words of the cell's `capture`, whose file lies in a folder; none where it has none."""
-    words = shlex.split(cell.parameters.get("capture", ""))
-    return [word.replace("{output}", str(folder / Path(words[0]).name)) for word in words]
 
 
 def repeat(report: dict[str, Any], further: Mapping[str, Any]) -> None:
@@ -251,7 +244,8 @@ def supervise(
         except prepared.DataError as error:
             refusal = "failed", str(error)
     captures = (results or Path("results")) / "captures" / cell.path
-    under = capture_command(cell, captures)
+    words = shlex.split(cell.parameters.get("capture", ""))
+    under = [word.replace("{output}", str(captures / Path(words[0]).name)) for word in words]
     if under and not shutil.which(under[0]):
         refusal = refusal or ("failed", f"capture: {under[0]} is not on PATH")
     if refusal:
@@ -282,6 +276,40 @@ def supervise(
         report["surroundings"] = before
         accounting["waited_for_lock_s"] = waited_s
         return report
+
+
+def disturbance_is_over(record: Mapping[str, Any], budget_s: float) -> bool:
+    """Whether a record is a disturbed training, took at most the budget, and its host is idle by now.
+
+    Neither one with a batch size that was found, which nothing is compared with, nor one with
+    `capture`, whose files lie at one place for both.
+    """
+    cell, codes = record["cell"], [flag["code"] for flag in record["flags"]]
+    accounting = record["accounting"]
+    took_s = accounting["wall_s"] - (accounting.get("waited_for_lock_s") or 0.0)
+    if not cell["trainer"] or cell["parameters"].get("capture") or took_s > budget_s:
+        return False
+    if record["status"] != "ok" or DISTURBED not in codes or MECHANISM_ONLY_CODE in codes:
+        return False
+    if record["scenario"]["batch_size_found"]:
+        return False
+    load = interference.ForeignLoad()
+    time.sleep(LOOKS_S)
+    return (load.cores(LOOKS_S) or 0.0) <= interference.FLAG_ABOVE_CORES
+
+
+def is_less_disturbed(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether a record is less disturbed than another.
+
+    No time decides: of two that are as good, the faster one would be chosen each time.
+    """
+    return one["status"] == "ok" and _disturbance(one) < _disturbance(other)
+
+
+def _disturbance(record: Mapping[str, Any]) -> tuple[int, float]:
+    codes = [flag["code"] for flag in record["flags"]]
+    load = record["probes"].get("interference") or {}
+    return codes.count(DISTURBED), load.get("foreign_load_cores") or 0.0
 
 
 def resolved_cell_of(text: str, time_limit_s: float | None) -> ResolvedCell:
@@ -380,12 +408,12 @@ def main(
         hear(signal.SIG_IGN, heard)  # an interrupt while the record is written would lose the cell
         record.write(made, output, history)
         stands = made
-        if contention.is_over(stands, remeasure_within):
+        if disturbance_is_over(stands, remeasure_within):
             hear(interrupt, heard)
             again = measured()
             hear(signal.SIG_IGN, heard)
             again["method"]["instead_of"] = stands["sha256"]
-            place = output if contention.is_less(again, stands) else None
+            place = output if is_less_disturbed(again, stands) else None
             record.write(again, place, history)
     except PipelineGone:
         print("the pipeline has died: the cell ended without a record", file=sys.stderr)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from siliconprof.backends.base import Backend
-from siliconprof.session.disturbance import DisturbanceWatch
+from siliconprof.session.thread_time import DisturbanceWatch
 from siliconprof.session.timing import Plan, drifting, noise, order, repeat
 from siliconprof.store.cell import Cell
 

@@ -1,8 +1,7 @@
 """The operators of a training step that nobody has measured, on this host's CPU.
 
-The values do not matter, so the data are blank. `Training` takes real steps, of which the second is
-listed, when the optimizer has its state; `calls` takes none, and needs no memory for the model. Of
-a backend for GPUs the step runs on the same framework's for a CPU, with the optimizer that the GPU
+The values do not matter, so the data are blank, and no step is taken: the model needs no memory. Of
+a backend for GPUs the step is one on the same framework's for a CPU, with the optimizer that the GPU
 would have; what is another operator there is one that nobody timed.
 """
 
@@ -16,62 +15,16 @@ from siliconprof.backends._isolated import Call
 from siliconprof.backends.base import Backend, Unsupported
 from siliconprof.datasets import prepared, training_data
 from siliconprof.errors import UserError, in_one_line
-from siliconprof.session.operators import Operators
 from siliconprof.session.timing import PhaseClock
 
 # AdamW reads its counts of steps, which beside a GPU are in the host's memory: none of its operators.
 HOST_READS = "aten::_local_scalar_dense"
 
 
-class Training:
-    """A training that takes one more step on request, in this process and on this host's CPU.
-
-    Args:
-        workload: a training's plug-in.
-        parameters: of its data too, see `blank_data`.
-
-    Raises:
-        UserError: no CPU does it in that precision.
-    """
-
-    def __init__(
-        self,
-        workload: Any,
-        parameters: Mapping[str, Any],
-        backend: str,
-        precision: str,
-        threads: int,
-    ) -> None:
-        self.for_gpu = is_for_gpu(backend)
-        self.backend = opened(workload, backend, precision, threads)
-        self.stepper = self.backend.stepper(workload, 0)
-        self.batch = blank_batch(workload, parameters)
-        self.clock = PhaseClock(self.backend.clock)
-
-    def step(self) -> Any:
-        """One training step, with its edges on the clock."""
-        return self.stepper.step(self.batch, self.clock)
-
-    def operators(self) -> list[dict[str, Any]]:
-        """Rows of a step's operators as a record has them, without times."""
-        watched = Operators(self.backend.profiler, self.clock, {})
-        for watches in (False, True):
-            self.clock.start(split=True)
-            if watches:
-                watched.begin(0)
-            self.step()
-            self.clock.stop()
-        watched.end()
-        rows: list[dict[str, Any]] = watched.part()["operators"]["rows"]
-        return [row for row in rows if not (self.for_gpu and row["kind"] == HOST_READS)]
-
-
 def calls(
     workload: Any, parameters: Mapping[str, Any], backend: str, precision: str, threads: int
 ) -> list[Call]:
-    """The operators of a step, in order, each with what times it alone; see `Training`.
-
-    Nothing is computed, so the model needs no memory.
+    """The operators of a step, in order, each with what times it alone.
 
     Raises:
         UserError: no CPU does it in that precision, or the framework does not tell them.

@@ -90,7 +90,8 @@ def opened_session(
         if why := packages.failure(resolved.packages):
             raise UserError(why)
         raise Unsupported(explanation)
-    if missing := resolved.missing_packages():
+    beside_framework = {*resolved.packages} - {*backend.packages}
+    if missing := sorted(filter(packages.is_absent, beside_framework)):
         raise UserError(
             f"needs {', '.join(missing)}, which this Python does not have: "
             f"pip install {' '.join(missing)}"

@@ -40,13 +40,6 @@ GIVES_BACK = "glibc's mmap threshold is kept at 128 KiB, so that freed memory is
 # -- in the measuring process --------------------------------------------------------------------
 
 
-def requested_limit(scenario: Mapping[str, Any]) -> int | None:
-    """The limit of a scenario near capacity or under a budget, in bytes; None of any other."""
-    budgeted = scenario["capacity_source"] == memory_model.BUDGET_SOURCE
-    limited = scenario["applied"] == "near-capacity" or budgeted
-    return scenario["capacity_bytes"] if limited else None
-
-
 def enforce(memory: Memory, limit_bytes: int, give_back: bool = True) -> dict[str, Any]:
     """Limit what is allocated from here on; the record's `limit`.
 
@@ -61,7 +54,7 @@ def enforce(memory: Memory, limit_bytes: int, give_back: bool = True) -> dict[st
     if how is not None:
         return _limit(memory.limit_yields is None, how, limit_bytes, memory.limit_yields)
     try:
-        group = cgroups.enter(limit_bytes, cgroups.name_of(os.getsid(0)))
+        group = cgroups.enter(limit_bytes, os.getsid(0))
     except OSError as error:
         return _limit(False, MODEL_ONLY, limit_bytes, f"no memory cgroup of its own: {error}")
     how = group.version.how
@@ -78,7 +71,7 @@ def _limit(enforced: bool, how: str, n_bytes: int, reason: str | None = None) ->
 
 
 def apply(cell_run: CellRun, train: Callable[[CellRun], None]) -> None:
-    """Enforce the run's limit, where its scenario has one.
+    """Enforce the run's limit, where its scenario is near capacity or has a budget.
 
     On a CPU the smallest model of the kind trains a few steps before that: imports and set-up on
     first use are not part of the training.
@@ -86,18 +79,19 @@ def apply(cell_run: CellRun, train: Callable[[CellRun], None]) -> None:
     Args:
         train: trains what a run has.
     """
-    limit_bytes = requested_limit(cell_run.scenario)
-    if limit_bytes is None:
+    cell, scenario = cell_run.cell, cell_run.scenario
+    budgeted = scenario["capacity_source"] == memory_model.BUDGET_SOURCE
+    limit_bytes = scenario["capacity_bytes"]
+    if limit_bytes is None or not (budgeted or scenario["applied"] == "near-capacity"):
         return
-    cell = cell_run.cell
     if cell.device_kind == "cpu":
         if cell_run.offloads:
             reason = "offloaded on a CPU: the device's memory and the host's are the same"
-            cell_run.scenario["limit"] = _limit(False, MODEL_ONLY, limit_bytes, reason)
+            scenario["limit"] = _limit(False, MODEL_ONLY, limit_bytes, reason)
             return
         rehearse(cell_run, train)
     give_back = cell.parameters.get("allocator") != "retain"
-    cell_run.scenario["limit"] = enforce(cell_run.backend.memory, limit_bytes, give_back)
+    scenario["limit"] = enforce(cell_run.backend.memory, limit_bytes, give_back)
 
 
 def rehearse(cell_run: CellRun, train: Callable[[CellRun], None]) -> None:
@@ -125,7 +119,7 @@ def peak_of_step(
     """
     scenario = cell_run.scenario
     limit = scenario.get("limit") or {}
-    group = cgroups.existing(cgroups.name_of(os.getsid(0))) if limit.get("enforced") else None
+    group = cgroups.existing(os.getsid(0)) if limit.get("enforced") else None
     if group is not None:
         if group.peak_bytes is not None:
             _note(scenario, group.peak_bytes, group.peak_means)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import Any
 
-from siliconprof import packages, plugins
+from siliconprof import plugins
 from siliconprof.backends.base import Backend
 from siliconprof.errors import UserError
 from siliconprof.memory import footprint, memory_model
@@ -67,17 +67,12 @@ class ResolvedCell:
     @cached_property
     def packages(self) -> list[str]:
         """Distributions whose version the cell's numbers depend on."""
-        names = {*self.backend.packages, *self.own_packages}
-        if self.offloads and self.trainer:
-            names.update(self.trainer.OFFLOAD_LIBRARIES)
-        return sorted(names)
-
-    @cached_property
-    def own_packages(self) -> set[str]:
-        """Distributions of workload and trainer, beside the framework's own."""
         framework = self.backend.framework
-        names = {*self.workload.packages(framework)}
-        return names | {*self.trainer.LIBRARIES.get(framework, ())} if self.trainer else names
+        names = {*self.backend.packages, *self.workload.packages(framework)}
+        if self.trainer:
+            names.update(self.trainer.LIBRARIES.get(framework, ()))
+            names.update(self.trainer.OFFLOAD_LIBRARIES if self.offloads else ())
+        return sorted(names)
 
     def imports(self) -> list[tuple[str, Callable[[], Any]]]:
         """What its process imports of others, in order: (name, what imports it).
@@ -91,10 +86,6 @@ class ResolvedCell:
         if self.trainer and self.offloads:
             theirs = [*theirs, ("deepspeed", self.trainer.import_deepspeed)]
         return [(framework, self.backend().import_framework), *theirs]
-
-    def missing_packages(self) -> list[str]:
-        """Distributions that it imports, beside the framework, and this Python does not have."""
-        return sorted(filter(packages.is_absent, {*self.packages} - {*self.backend.packages}))
 
     def environment(self, inherited: Mapping[str, str]) -> dict[str, str]:
         """Environment variables of the measuring process, the cell's thread count among them.
@@ -151,11 +142,9 @@ class ResolvedCell:
         if not is_fitted or self._unsupported():
             return None
         sizes = [most, *(2**n for n in reversed(range((most - 1).bit_length())))]
-        return next((size for size in sizes if self._fits(size, capacity)), None)
-
-    def _fits(self, batch_size: int, capacity: int | None) -> bool:
-        predicted = footprint.total(self._predicted_bytes(batch_size))
-        return memory_model.derive_scenario(predicted or None, capacity) == "fits"
+        need = {size: footprint.total(self._predicted_bytes(size)) or None for size in sizes}
+        fits = (s for s in sizes if memory_model.derive_scenario(need[s], capacity) == "fits")
+        return next(fits, None)
 
     @property
     def smaller_batch(self) -> str | None:

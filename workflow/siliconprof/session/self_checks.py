@@ -192,7 +192,10 @@ def kernel_checks(cell_run: CellRun) -> dict[str, Check]:
         ("product", product, shop.products(side, 2 * n), product_s),
         ("sum", shop.sum(values), shop.sum(2 * values), sum_s),
     )
-    waited = {kernel: waited_share(shop, once) for kernel, once, _, _ in kernels}
+    waited = {}  # share of the time until a result is read that is inside the timed call
+    for kernel, once, _, _ in kernels:
+        pairs = [shop.finished(once) for _ in range(3)]
+        waited[kernel] = statistics.median([timed_s / (timed_s + s) for timed_s, s in pairs])
     missing = [kernel for kernel, share in waited.items() if share < WAITED_SHARE]
     unfinished = missing and (
         f"only {waited[missing[0]]:.0%} of the time until the result of a {missing[0]} could be "
@@ -232,12 +235,6 @@ def kernel_checks(cell_run: CellRun) -> dict[str, Check]:
         "synchronisation": synchronised,
         "marks": marks,
     }
-
-
-def waited_share(shop: ReferenceKernels, work: ReferenceKernel) -> float:
-    """The share of the time until a result is read that is inside the timed call; median of 3."""
-    pairs = [shop.finished(work) for _ in range(3)]
-    return statistics.median([timed_s / (timed_s + rest_s) for timed_s, rest_s in pairs])
 
 
 def worst_verdict(verdicts: Iterable[str]) -> str:

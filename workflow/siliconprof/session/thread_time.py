@@ -2,6 +2,12 @@
 
 What is left of a wall time when a thread neither computes nor waits for a core, it is blocked: it
 sleeps, waits for a disk, a lock, other threads or the device.
+
+Threads that wait for each other last as long as the one that waits for a core: on two cores beside one
+busy process each small product takes some ticks of the scheduler, and all of them equally many. Linux
+counts how long each thread was ready to run and had no core. Elsewhere it counts that no core was idle.
+Either counts only where other processes were at work: an operation's own threads may be more than there
+are cores.
 """
 
 from __future__ import annotations
@@ -13,9 +19,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from siliconprof.hosts import machine
+from siliconprof.probes.interference import FLAG_ABOVE_CORES, ForeignLoad, none_idle
 
 SCHEDSTAT = "/proc/thread-self/schedstat"  # ns on a core, ns waiting for one, times (proc(5))
 OF_ALL_THREADS = Path("/proc/self/task")
+# Of the time, by any one thread. Where others had next to nothing to do, torch's threads waited up to
+# 0.11 of it for each other's cores, and MLX's 0.35; beside them 0.4 to 0.9.
+WAITED_ABOVE = 0.2
+FEWEST_S = 0.03  # of other processes: the system counts in hundredths of a second
 
 
 class ThreadTime(NamedTuple):
@@ -61,3 +72,28 @@ def waiting_of_all_s() -> dict[int, float]:
         if len(fields) > 1:  # else it has ended, or this kernel does not count
             waited_s[int(folder.name)] = int(fields[1]) * 1e-9
     return waited_s
+
+
+class DisturbanceWatch:
+    """Whether other processes keep the threads of what is timed, from here on, from their cores."""
+
+    def __init__(self) -> None:
+        self.others = ForeignLoad()
+        self.waiting_s = waiting_of_all_s()
+        self.began_s = time.perf_counter()
+
+    def disturbed(self) -> str | None:
+        """How other processes disturbed it so far, or None."""
+        wall_s = time.perf_counter() - self.began_s
+        after_s = waiting_of_all_s()
+        cores = self.others.cores(wall_s)
+        if cores is None or cores <= max(FLAG_ABOVE_CORES, FEWEST_S / wall_s):
+            return None
+        others = f"other processes used {cores:.1f} cores"
+        if after_s:
+            waited = max(s - self.waiting_s.get(thread, 0.0) for thread, s in after_s.items())
+            if waited <= WAITED_ABOVE * wall_s:
+                return None
+            return f"a thread waited {waited / wall_s:.0%} of the time for a core while {others}"
+        busy = cores + self.others.own_cores(wall_s)
+        return f"{others}, and none of {os.cpu_count()} was idle" if none_idle(busy) else None

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from siliconprof.backends.base import Clock
-from siliconprof.session.disturbance import DisturbanceWatch
+from siliconprof.session.thread_time import DisturbanceWatch
 from siliconprof.stats import statistics
 
 GPU_WARM_UP_S = 0.5  # once a cell: its clock takes a while to rise

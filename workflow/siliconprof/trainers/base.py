@@ -98,7 +98,6 @@ class StepSchedule:
         self.times = StepTimes()
         self.losses: list[float] = []
         self.trained: WeightWatch | None = None  # where a trainer tells its weights
-        self.last_loss: Any = None  # for a loop that cannot pass the loss to `end` itself
         self.steps: dict[str, list[Any]] = {
             "kind": [],
             "started_s": [],
@@ -109,7 +108,7 @@ class StepSchedule:
         self.resumed_at: list[int] = []  # steps after which a killed training went on
         self._thread = threading.get_ident()
         self.run_steps = 0  # unsynchronised steps in a run; 0: none has begun
-        self._run_losses: list[Any] = []  # of the run under way, not read yet
+        self._run_losses: list[Callable[[], float]] = []  # of the run under way, not read yet
         self._runs_s: list[float] = []  # of each run, over its steps
 
     def next_kind(self) -> str | None:
@@ -238,8 +237,8 @@ class StepSchedule:
         if kind == OPERATORS:
             self.operators.begin(len(self.times.step_s))
 
-    def end(self, loss: Any) -> None:
-        """End a step; its loss may be a function, called after the clock has stopped."""
+    def end(self, loss: Callable[[], float]) -> None:
+        """End a step; its loss is fetched after the clock has stopped."""
         self.step_s, phases = (0.0, {}) if self._kind == FREE else self.clock.stop()
         if self._kind == OPERATORS:  # before anything is read, which is no part of the step
             self.operators.stop()
@@ -254,7 +253,7 @@ class StepSchedule:
             if len(self._run_losses) == self.run_steps:
                 self._stop_run()
         else:
-            self.losses.append(read(loss))
+            self.losses.append(loss())
         faults = {"minor_faults": minor - self._faults[0], "major_faults": major - self._faults[1]}
         of_step = {"kind": self._kind, "started_s": self._started_s, **faults, **used}
         for name, value in of_step.items():
@@ -290,7 +289,7 @@ class StepSchedule:
         if not self._skips(self.run_steps):
             self.times.unsynchronised_step_s.append(self._runs_s[-1])
         self.cell_run.timed(run_s)
-        self.losses += map(read, self._run_losses)
+        self.losses += [loss() for loss in self._run_losses]
         self._run_losses = []
 
     def _skips(self, steps: int) -> bool:
@@ -364,11 +363,6 @@ class StepSchedule:
         point["memory"] |= memory_limit.peak_of_step(
             self.cell_run, again, stepper.persistent_arrays()
         )
-
-
-def read(loss: Any) -> float:
-    """A loss, or the result of the function that returns it."""
-    return float(loss() if callable(loss) else loss)
 
 
 def forward_ratio(

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -94,7 +95,8 @@ class Plugin(Trainer):
         cell_run.method |= EPOCHS_METHOD | {"weights": cell.weights.origin()}
         try:
             for place, batch_size in enumerate(sizes):
-                cell_run.workload = workload = cell.of_batch(batch_size)
+                workload = type(cell)({**cell.parameters, "batch_size": batch_size})
+                cell_run.workload = workload
                 params = {"batch_size": batch_size, "network": workload.network}
                 n_parameters = workload.weights.n_parameters()
                 params |= {"n_parameters": n_parameters, "samples_per_step": batch_size}
@@ -162,7 +164,7 @@ class Fit(StepSchedule):
         paired = len(times.step_s) <= len(times.whole_step_s)
         return "split" if paired and not (pace.stopped_by or pace.done()) else "whole"
 
-    def end(self, loss: Any) -> None:
+    def end(self, loss: Callable[[], float]) -> None:
         super().end(loss)
         if self._kind == "partial":
             self.partial_step_s.append(self.step_s)

@@ -129,7 +129,7 @@ def timed(trainer_class: Any, schedule: StepSchedule) -> Any:
             schedule.clock.edge("other_s")
             loss = super().compute_loss(*args, **kwargs)
             schedule.clock.edge("forward_s")
-            schedule.last_loss = (loss[0] if isinstance(loss, tuple) else loss).detach()
+            self.loss = (loss[0] if isinstance(loss, tuple) else loss).detach()
             return loss
 
         @staticmethod
@@ -260,7 +260,7 @@ def callback(schedule: StepSchedule, trainer: Any) -> Any:
             schedule.clock.edge("data_s")
 
         def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-            schedule.end(schedule.last_loss)
+            schedule.end(trainer.loss.item)
             kind = schedule.next_kind()
             if kind:
                 schedule.begin(kind)

@@ -11,9 +11,9 @@ from importlib.util import find_spec
 from itertools import groupby
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 from siliconprof import declarations
+from siliconprof.backends._torch_isolated import fake_tensors
 from siliconprof.datasets import model_config
 from siliconprof.datasets.model_facts import COUNTED_SHAPES, Kept, ModelFacts, StageFacts
 from siliconprof.errors import UserError, in_one_line, nearest
@@ -354,8 +354,6 @@ def _saved_bytes(
     On fake tensors, so without memory.
     """
     import torch
-    from torch._subclasses import fake_tensor
-    from transformers import masking_utils
 
     kept: list[dict[int, Any]] = []
     at = [OF_EMBEDDING]
@@ -366,41 +364,23 @@ def _saved_bytes(
             kept[at[0]][storage._cdata] = tensor  # kept alive: no address twice
         return tensor
 
-    fake_tensor.log.disabled = True  # what it cannot do is raised, too
-    with fake_tensor.FakeTensorMode(allow_non_fake_inputs=True):
+    with fake_tensors(torch):
         model = _empty(config, "bfloat16" if precision == "bf16" else "float32").train()
         layers = _layers(model, config)
-        names = [name for name in adapters if spec["lora_rank"] and _has(model, name)]
+        here = {name for name, _ in model.named_modules()}  # of the first layers alone
+        names = [name for name in adapters if spec["lora_rank"] and name in here]
         if names:
-            torch.set_default_dtype(
-                model.dtype
-            )  # of adapters, which a fake one cannot change later
-            with mock.patch.object(torch.nn.Module, "to", lambda layer, *_, **__: layer):
-                model = adapted(model, names, spec["lora_rank"], spec["lora_rank"])
-            torch.set_default_dtype(torch.float32)
+            model = adapted(model, names, spec["lora_rank"], spec["lora_rank"])
         held = {v.untyped_storage()._cdata for v in (*model.parameters(), *model.buffers())}
         for place, layer in enumerate(layers, 1):
             layer.register_forward_pre_hook(lambda *_, place=place: at.__setitem__(0, place))
             layer.register_forward_hook(lambda *_: at.__setitem__(0, OF_HEAD))
         amp = torch.autocast("cpu", torch.bfloat16) if precision == "amp-bf16" else nullcontext()
-        # It looks at values, which are not there, and takes kernels without a mask where all is one text.
-        unpacked = mock.patch.object(
-            masking_utils, "find_packed_sequence_indices", lambda position_ids: None
-        )
         hooks = torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor)
         for shape in COUNTED_SHAPES:
             kept[:] = [{} for _ in range(len(layers) + 2)]
             at[0] = OF_EMBEDDING
             tokens = torch.zeros(shape, dtype=torch.long)
-            with hooks, amp, unpacked:
+            with hooks, amp:
                 _ = model(input_ids=tokens, labels=tokens).loss
             yield [sum(value.untyped_storage().nbytes() for value in one.values()) for one in kept]
-
-
-def _has(model: Any, name: str) -> bool:
-    """Whether a model, which may have fewer layers, has a module."""
-    try:
-        model.get_submodule(name)
-    except AttributeError:
-        return False
-    return True

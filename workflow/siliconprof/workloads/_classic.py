@@ -178,10 +178,6 @@ class ClassicWorkload(TrainingWorkload):
     def planned_s(self, each_s: float) -> float:
         return len(self.parameters["batch_sizes"]) * super().planned_s(each_s)
 
-    def of_batch(self, batch_size: int) -> ClassicWorkload:
-        """The same training with this batch size."""
-        return type(self)({**self.parameters, "batch_size": batch_size})
-
     @classmethod
     def problems(cls, parameters: Settings, dataset: Settings | None) -> list[str]:
         problems = super().problems(parameters, dataset)

@@ -181,6 +181,12 @@ def product_error(arrays: Arrays, result: Any, left: Any, right: Any, first: boo
     return arrays.relative_error(corner, operator.matmul, left[one, rows], right[one, :, columns])
 
 
+def values(shape: Sequence[int]) -> int:
+    """Values that a product [batch, m, k, n] must move at least once: both operands and the result."""
+    batch, m, k, n = shape
+    return batch * (m * k + k * n + m * n)
+
+
 def rotating(launches: Sequence[Callable[[], Any]]) -> Callable[[], Any]:
     """One launcher that calls several in turn, each on its own arrays."""
     turn = itertools.cycle(launches)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import sys
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import cached_property, partial
+from importlib import import_module
+from importlib.machinery import PathFinder
+from importlib.util import module_from_spec
 from typing import Annotated, Any, ClassVar, Literal
 
 from siliconprof import plugins
@@ -12,7 +16,6 @@ from siliconprof.declarations import Bytes, Parameter, Quantity, Settings
 from siliconprof.memory import footprint
 from siliconprof.parameters import Count, Limits, Number, Positive, one_of
 from siliconprof.session.timing import PHASES
-from siliconprof.workloads._direct_import import import_directly
 from siliconprof.workloads.base import LATER_MODULES, Workload
 
 # name -> numpy array whose first axis is the batch
@@ -106,6 +109,27 @@ class CheckpointParameters(StepParameters):
     weights_path: Annotated[
         str | None, "hub name or folder of pretrained weights, in transformers' layout"
     ] = None
+
+
+def import_directly(name: str, bare: Collection[str]) -> None:
+    """Import a dotted module, without running the code of the `bare` packages above it.
+
+    Large packages import all that they have for themselves.
+    """
+    parts = name.split(".")
+    for depth in range(1, len(parts)):
+        package = ".".join(parts[:depth])
+        if package in bare and package not in sys.modules:
+            above = sys.modules.get(".".join(parts[: depth - 1]))
+            spec = PathFinder.find_spec(package, above.__path__ if above else None)
+            if spec is None:
+                raise ModuleNotFoundError(f"No module named {package!r}", name=package)
+            sys.modules[package] = module_from_spec(spec)
+            if above:
+                setattr(above, parts[depth - 1], sys.modules[package])
+        else:
+            import_module(package)
+    import_module(name)
 
 
 UNLABELLED = -100  # both frameworks' losses leave such labels out

@@ -347,7 +347,25 @@ class Plugin(CausalLM):
         """Its first layer alone, one sample per step; the vocabulary stays."""
         own = type(self)({**self.parameters, "weights": "random", "batch_size": 1})
         facts = self.facts
-        own.known = first_layers(facts, 1)
+
+        def stays(name: str) -> bool:
+            return next((part for part in name.split(".") if part.isdigit()), "0") == "0"
+
+        lists = {
+            key: value[:1]
+            for key, value in facts.config.items()
+            if isinstance(value, list) and len(value) == facts.n_layer
+        }
+        depth = next(key for key in ("num_hidden_layers", "n_layer") if key in facts.config)
+        (first, (_, layer), *_, last) = facts.stages
+        own.known = replace(
+            facts,
+            n_layer=1,
+            config={**facts.config, **lists, depth: 1},
+            weights={name: shape for name, shape in facts.weights.items() if stays(name)},
+            adapters={name: sizes for name, sizes in facts.adapters.items() if stays(name)},
+            stages=(first, (1, layer), last),
+        )
         return own
 
     @cached_property
@@ -356,27 +374,3 @@ class Plugin(CausalLM):
         checkpoint = partial(Checkpoint, self.parameters["model"], revision, key="model")
         more = {"model": name, "model_revision": revision}
         return replace(super().weights, checkpoint=checkpoint, more=more)
-
-
-def first_layers(facts: ModelFacts, n_layer: int) -> ModelFacts:
-    """The same model with its first layers alone."""
-
-    def stays(name: str) -> bool:
-        index = next((part for part in name.split(".") if part.isdigit()), "0")
-        return int(index) < n_layer
-
-    lists = {
-        key: value[:n_layer]
-        for key, value in facts.config.items()
-        if isinstance(value, list) and len(value) == facts.n_layer
-    }
-    depth = next(key for key in ("num_hidden_layers", "n_layer") if key in facts.config)
-    (first, (_, layer), *_, last) = facts.stages
-    return replace(
-        facts,
-        n_layer=n_layer,
-        config={**facts.config, **lists, depth: n_layer},
-        weights={name: shape for name, shape in facts.weights.items() if stays(name)},
-        adapters={name: sizes for name, sizes in facts.adapters.items() if stays(name)},
-        stages=(first, (n_layer, layer), last),
-    )

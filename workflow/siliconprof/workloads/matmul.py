@@ -22,6 +22,7 @@ from siliconprof.workloads._operation import (
     ProductWorkload,
     checked,
     product_error,
+    values,
 )
 
 Shape = tuple[int, int, int, int]  # batch, m, k, n
@@ -219,9 +220,3 @@ class Plugin(ProductWorkload):
 def flops(shape: Sequence[int]) -> float:
     """Operations of one product [batch, m, k, n]: a multiplication and an addition per term."""
     return 2.0 * math.prod(shape)
-
-
-def values(shape: Any) -> int:
-    """Values that must move at least once: both operands and the result."""
-    batch, m, k, n = shape
-    return batch * (m * k + k * n + m * n)

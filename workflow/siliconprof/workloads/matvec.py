@@ -24,6 +24,7 @@ from siliconprof.workloads._operation import (
     ProductWorkload,
     checked,
     rotating,
+    values,
 )
 
 MOST_COPIES = 4096  # more would be tiny ones, whose launches cost more than what they move
@@ -49,7 +50,7 @@ class Plugin(ProductWorkload):
     def memory_bytes(self, precision: str, backend: str, capability: str | None = None) -> Bytes:
         """Copies of the largest point; the cache's size counts as unknown until it is measured."""
         width = WIDTH_BYTES.get(precision, 4)
-        largest = width * max(values(batched(shape)) for shape in self.parameters["shapes"])
+        largest = width * max(values((*batched(shape), 1)) for shape in self.parameters["shapes"])
         if "cold" not in self.parameters["caches"]:
             return {"operands": largest}
         return {"operands": caches.beyond_bytes(None) + 2 * largest}
@@ -71,9 +72,12 @@ class Plugin(ProductWorkload):
         batch, m, k = shape
         what = f"the {cache} matrix-vector product {batch}x{m}x{k}"
         width = WIDTH_BYTES[cell.precision]
-        rotation = rotation_of(cell_run.backend, width * batch * m * k) if cache == "cold" else None
-        if rotation and rotation["buffers"] > MOST_COPIES:
-            cell_run.flag("not_measured", f"{what} would go round {rotation['buffers']} matrices")
+        matrix_bytes, buffers = width * batch * m * k, 1
+        cache_bytes, source = cell_run.backend.last_level_cache()
+        if cache == "cold":  # never one matrix alone: it would find its own end
+            buffers = max(2, caches.beyond_bytes(cache_bytes) // matrix_bytes + 1)
+        if buffers > MOST_COPIES:
+            cell_run.flag("not_measured", f"{what} would go round {buffers} matrices")
             return None
         one = batch == 1
         a = arrays.normal((m, k) if one else (batch, m, k), cell.seed)
@@ -84,8 +88,7 @@ class Plugin(ProductWorkload):
         last = (rows,) if one else (slice(-1, None), rows)
         vector = x if one else x[-1:]
         error = arrays.relative_error(product[last], operator.matmul, a[last], vector)
-        copies = rotation["buffers"] - 1 if rotation else 0
-        matrices = [a, *(arrays.copy(a) for _ in range(copies))]
+        matrices = [a, *(arrays.copy(a) for _ in range(buffers - 1))]
         point = self.timed_point(
             cell_run,
             what,
@@ -94,32 +97,17 @@ class Plugin(ProductWorkload):
             {
                 "flops": 2.0 * batch * m * k,
                 "flops_source": "2 batch m k, one multiplication and one addition per term",
-                "bytes": width * values(shape),
+                "bytes": width * values((*shape, 1)),
                 "result_error": checked(error, cell.precision, what),
             },
         )
-        return point | ({"rotation": rotation} if rotation else {})
-
-
-def rotation_of(backend: Any, matrix_bytes: int) -> dict[str, Any]:
-    """How many matrices of a size a cold cache takes, and why so many."""
-    cache_bytes, source = backend.last_level_cache()
-    return {
-        # More than that many bytes, and never one matrix alone: it would find its own end.
-        "buffers": max(2, caches.beyond_bytes(cache_bytes) // matrix_bytes + 1),
-        "buffer_bytes": matrix_bytes,
-        "cache_bytes": cache_bytes,
-        "cache_source": source,
-    }
+        if cache == "warm":
+            return point
+        rotation = {"buffers": buffers, "buffer_bytes": matrix_bytes}
+        return point | {"rotation": rotation | {"cache_bytes": cache_bytes, "cache_source": source}}
 
 
 def batched(shape: list[int]) -> tuple[int, int, int]:
     """(batch, m, k) of a shape of the config, [m, k] or [batch, m, k]."""
     batch, m, k = shape if len(shape) == 3 else [1, *shape]
     return batch, m, k
-
-
-def values(shape: tuple[int, int, int]) -> int:
-    """Values that must move at least once: matrix, vector and result."""
-    batch, m, k = shape
-    return batch * (m * k + m + k)
