@@ -15,7 +15,7 @@ from conftest import ROOT, Checkout
 from siliconprof import __version__, fingerprint, plugins
 from siliconprof.cells.method import ALWAYS
 from siliconprof.hosts import environment
-from siliconprof.measure import scratch
+from siliconprof.measure import fork_server, scratch
 from siliconprof.store import record
 from siliconprof.store.cell import Cell
 
@@ -92,6 +92,12 @@ def test_a_record_has_the_version_of_all_that_its_numbers_depend_on():
 
 # -- code that is made at run time -----------------------------------------------------------------
 
+MOUNTS = sys.platform == "linux" and os.geteuid() == 0
+# The run's folder on a disk of which nothing may be executed
+NOEXEC = """cp -a results copied && mount -t tmpfs -o noexec tmpfs results && cp -a copied/. results
+python -m siliconprof.measure --cell "$1" --output results/record.json && cat results/record.json
+python -m siliconprof.pipeline.cli doctor"""
+
 
 def compiling_cell(project: Checkout) -> Cell:
     """One for which MLX compiles kernels."""
@@ -116,3 +122,16 @@ def test_compiled_code_is_the_runs_and_no_broken_one_stays(clone: Checkout, tmp_
     assert clone.measure(cell)["status"] == "ok"
     assert min(kernel.stat().st_size for kernel in kernels) > 5000
     assert not [*clone.path.glob(".cell-*")]
+
+
+@pytest.mark.campaign
+@pytest.mark.skipif(not MOUNTS, reason="needs Linux and root, to mount a disk")
+def test_a_folder_of_which_nothing_may_be_executed_is_said(clone: Checkout) -> None:
+    """In the record of a cell that compiles, and by the doctor; each says what to do."""
+    clone.environment.pop(fork_server.SERVER_VARIABLE)  # which lives beside that disk
+    command = ["unshare", "--mount", "sh", "-c", NOEXEC, "-", compiling_cell(clone).to_json()]
+    said = clone.run(*command, env={"PYTHONPATH": "workflow"}).stdout
+    measured, _, doctor = said.partition("Host ")
+    assert '"status": "failed"' in measured
+    for text in (measured, doctor):
+        assert "mounted noexec" in text and "work in a folder on a disk" in text

@@ -140,6 +140,9 @@ def _now_advice(
             f"{_gib(available)} are available: cells may swap or be killed",
             "close other programs",
         )
+    results = Path("results")
+    if not_executable := machine.not_executable(results if results.is_dir() else Path()):
+        yield remedy("run folder", *not_executable)
     if free is not None and free < LITTLE_DISK_BYTES:
         yield remedy(
             "disk",

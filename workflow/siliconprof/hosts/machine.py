@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import hashlib
 import math
+import mmap
 import os
 import platform
 import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -80,6 +82,30 @@ def require_room(folder: Path) -> None:
             f"{folder}: {free / 2**20:.1f} MiB are free on this disk, too little for tables and a page; "
             "make room there and run the same command again: what was measured is kept"
         )
+
+
+# -- the boundary to the machine: tests fake these two -----------------------------------------
+
+
+def not_executable(folder: Path) -> tuple[str, str] | None:
+    """Why no code in this folder can be loaded and how to fix it, or None; it is tried on Linux."""
+    if sys.platform != "linux":
+        return None
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(b"\0")
+            file.flush()
+            mmap.mmap(file.fileno(), 1, prot=mmap.PROT_READ | mmap.PROT_EXEC).close()
+    except PermissionError as error:
+        why = (
+            f"nothing may be executed in {folder.absolute()} (mounted noexec), so code that MLX and "
+            "torch.compile make there cannot be loaded"
+        )
+        fix = "work in a folder on a disk that is mounted without noexec"
+        return None if error.filename else (why, fix)  # a name: nothing may be written there
+    except OSError:  # a full disk
+        return None
+    return None
 
 
 # -- the boundary to the machine: tests fake these two -----------------------------------------

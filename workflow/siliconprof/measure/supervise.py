@@ -27,7 +27,7 @@ from siliconprof import fingerprint, formatting, options
 from siliconprof.cells import method
 from siliconprof.datasets import dataset_spec, prepared
 from siliconprof.errors import UserError, writing
-from siliconprof.hosts import cgroups, environment, node_check
+from siliconprof.hosts import cgroups, environment, machine, node_check
 from siliconprof.measure import (
     cell_line,
     environment_filter,
@@ -166,6 +166,9 @@ def run(
     report = aborted(report, resolved.backend.aborts, child.output)
     if report["status"] == "ok":
         scratch.give_back(code_folder, resolved.compiles)
+    elif report["status"] == "failed" and any(code_folder.rglob("*.so")):
+        why = machine.not_executable(result.parent.parent)
+        report["reason"] = "; ".join([*(why or ()), report["reason"]])
     if report["status"] == "failed" and resolved.compiles and resolved.backend.compile_caveat:
         report["reason"] += f"; {resolved.backend.compile_caveat}"
     flags = list(report.get("flags", []))
