@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import compileall
+import csv
 import json
 import math
 import os
@@ -85,6 +86,12 @@ TINY: dict[str, Any] = {
     },
 }
 TABLE = "results/tables/cells.csv"  # what comes right after the records
+
+
+def csv_rows(path: Path) -> list[dict[str, str]]:
+    """The rows of a table as texts."""
+    with path.open(newline="", encoding="utf-8") as stream:
+        return list(csv.DictReader(stream))
 
 
 def named(keys: Iterable[str]) -> set[str]:
