@@ -12,7 +12,6 @@ MODEL). What the probes add is asked of `probes.py`, within one process.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import random
@@ -29,7 +28,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))  # `python -P` leaves it out
 
-from shared import ROOT, as_ratio, parser, python, ratio
+from shared import ROOT, arguments, as_ratio, python, ratio
 from siliconprof.datasets import training_data
 from siliconprof.hosts import blas
 from siliconprof.measure import fork_server
@@ -199,7 +198,7 @@ PAIRS = {
 
 
 def ratios(
-    folder: Path, rounds: int, steps: int = 100, only: str = "", model: str | None = None
+    folder: Path, rounds: int, steps: int = 100, only: str = "", model: str = ""
 ) -> dict[str, tuple[float, float, float]]:
     """Of each pair the median ratio, with its 95 % interval, in a checkout with prepared data.
 
@@ -228,23 +227,16 @@ def ratios(
     return {what: ratio(*both) for what, both in found.items()}
 
 
-def main() -> int:
+def main() -> None:
     """Measure and print."""
-    options = parser(__doc__)
-    options.add_argument("--model", help="hub id or folder, in the place of GPT-2 nano")
-    options.add_argument("--rounds", type=int, default=10)
-    options.add_argument("--steps", type=int, default=100, help="of the side without us")
-    options.add_argument("--only", default="", help="pairs whose name matches this expression")
-    options.add_argument("--loop", help=argparse.SUPPRESS)
-    asked = options.parse_args()
+    asked = arguments(__doc__, model="", rounds=10, steps=100, only="", loop="")
     if asked.loop:
         loop(asked.loop, asked.steps)
-        return 0
+        return
     found = ratios(ROOT, asked.rounds, asked.steps, asked.only, asked.model)
     for what, found_ratio in found.items():
         print(f"{what:36} {as_ratio(found_ratio)}")
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

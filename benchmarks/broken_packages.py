@@ -1,4 +1,4 @@
-"""Does a broken package cost its own cells alone? `python benchmarks/broken_packages.py [PACKAGE ...]`.
+"""Does a broken package cost its own cells alone? `python benchmarks/broken_packages.py [--packages mlx …]`.
 
 In a copy of this environment, made of hard links, each package that a cell or a data set needs, and
 neither Snakemake nor the page does, is broken in two ways: it is absent, or it is found and raises
@@ -23,6 +23,7 @@ import wave
 from array import array
 from collections.abc import Iterable, Mapping, Set
 from importlib import metadata
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -187,22 +188,17 @@ def _cells_that_it_cost(
     return cost
 
 
-def main() -> int:
+def main() -> None:
     """Run and print."""
-    parser = shared.parser(__doc__)
-    parser.add_argument("package", nargs="*", default=ALL, help="such as soundfile or mlx+datasets")
-    parser.add_argument("--short", action="store_true", help="one cell, and no page")
-    arguments = parser.parse_args()
+    asked = shared.arguments(__doc__, packages=[*ALL], short=False)
     here = Path(sys.prefix).parent  # hard links stay on one disk
     with tempfile.TemporaryDirectory(prefix=".broken-", dir=here) as folder:
         broken = Broken(Path(folder))
-        for together in arguments.package:
-            for way in WAYS:
-                began_s = time.monotonic()
-                told = broken.try_({*together.split("+")}, way, arguments.short)
-                print(f"{together}, {way}: {told} ({time.monotonic() - began_s:.0f} s)", flush=True)
-    return 0
+        for together, way in product(asked.packages, WAYS):
+            began_s = time.monotonic()
+            told = broken.try_({*together.split("+")}, way, asked.short)
+            print(f"{together}, {way}: {told} ({time.monotonic() - began_s:.0f} s)", flush=True)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -137,7 +137,8 @@ class Training(inventory.Training):
     def parts(self) -> dict[str, float]:
         """Seconds of each part of a step."""
         lines = step_parts.parts_of_point(self.watched())
-        return dict.fromkeys(PARTS, 0.0) | {line["part"]: line["seconds"] for line in lines}
+        found = {line["part"]: line["seconds"] for line in lines}
+        return {part: found.get(part, 0.0) for part in PARTS}
 
 
 class Plant(NamedTuple):
@@ -285,11 +286,9 @@ def found(plant: Plant, rounds: int, threads: int) -> pd.Series:
     return pd.DataFrame(lines).median()
 
 
-def main() -> int:
+def main() -> None:
     """Measure and print."""
-    options = shared.parser(__doc__)
-    options.add_argument("--rounds", type=int, default=5)
-    rounds = options.parse_args().rounds
+    rounds = shared.arguments(__doc__, rounds=5).rounds
     for backend, threads in (("torch-cpu", 1), ("torch-cpu", 2), ("mlx", 2)):
         print(f"\n{backend}, {threads} thread(s); an error is relative to the step")
         steps = predicted(backend, threads, rounds)
@@ -320,8 +319,7 @@ def main() -> int:
             s = found(plant, rounds, threads)
             shares = f"{s['right'] / s['gap']:19.0%} {s['none'] / s['gap']:8.0%}"
             print(f"{name:34} {1e3 * s['gap']:7.2f} {shares}", flush=True)
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -249,21 +249,17 @@ def campaign(folder: Path, seed: int, rounds: int) -> Counter[str]:
     return survived
 
 
-def main() -> int:
+def main() -> None:
     """Run and print."""
-    parser = shared.parser(__doc__)
-    parser.add_argument("--rounds", type=int, default=10, help="each with a fault of every kind")
-    parser.add_argument("--seed", type=int, default=time.time_ns() % 10**9)
-    arguments = parser.parse_args()
-    print(f"seed {arguments.seed}", flush=True)
+    asked = shared.arguments(__doc__, rounds=10, seed=time.time_ns() % 10**9)
+    print(f"seed {asked.seed}", flush=True)
     with tempfile.TemporaryDirectory(prefix="faults-") as folder:
-        survived = campaign(Path(folder), arguments.seed, arguments.rounds)
+        survived = campaign(Path(folder), asked.seed, asked.rounds)
     for fault, count in sorted(survived.items()):
         print(f"{count:6} {fault}")
     if not MOUNTS:
         print("not injected: a full disk (it needs root on Linux)")
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -13,7 +13,6 @@ prediction for torch-cuda and torch-mps, are measured by nothing here.
 
 from __future__ import annotations
 
-import argparse
 import re
 import sys
 from pathlib import Path
@@ -21,7 +20,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))  # `python -P` leaves it out
 
-from shared import parser, python, trained, workload_of
+from shared import arguments, python, trained, workload_of
 from siliconprof import plugins
 from siliconprof.memory import footprint
 
@@ -130,16 +129,13 @@ def peak(shape: str) -> tuple[int, float]:
 
 def main() -> int:
     """Print a line for every shape; 1 when one is missed."""
-    options = parser(__doc__)
-    options.add_argument("--only", default="", help="shapes whose label matches this expression")
-    options.add_argument("--measure", help=argparse.SUPPRESS)
-    arguments = options.parse_args()
-    if arguments.measure:
-        print(measure(arguments.measure))
+    asked = arguments(__doc__, only="", measure="")
+    if asked.measure:
+        print(measure(asked.measure))
         return 0
     missed = 0
     for shape in (*FITTED, *HELD_OUT):
-        if re.search(arguments.only, shape):
+        if re.search(asked.only, shape):
             measured, ratio = peak(shape)
             used = "fitted" if shape in FITTED else "held-out"
             is_missed = abs(ratio - 1) > BOUND

@@ -100,17 +100,14 @@ def measure(folder: Path, way: Way) -> dict[str, float]:
     }
 
 
-def main() -> int:
+def main() -> None:
     """Measure and print."""
-    options = shared.parser(__doc__)
-    options.add_argument("--repeats", type=int, default=3, help="of everything; the median counts")
-    arguments = options.parse_args()
+    asked = shared.arguments(__doc__, repeats=3)
     if reason := slurm_daemons.missing() or ssh_hosts.missing():
-        print(f"cannot be measured here: {reason}", file=sys.stderr)
-        return 2
+        raise SystemExit(f"cannot be measured here: {reason}")
     found = []
     with tempfile.TemporaryDirectory() as scratch, ways(Path(scratch)) as all_ways:
-        for repeat in range(arguments.repeats):
+        for repeat in range(asked.repeats):
             for name, way in all_ways.items():
                 folder = Path(scratch) / f"{name}-{repeat}"
                 shared.copied(folder, "__pycache__", "measured")
@@ -119,8 +116,7 @@ def main() -> int:
     table = pd.DataFrame(found).groupby("way", sort=False).median()
     table["× local"] = table["overhead, s"] / table["overhead, s"]["local"]
     print(table.round(2).to_string())
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # `python -P` leaves it out
 import bare
 import probes
 import render
-from shared import ROOT, SNAKEMAKE, as_ratio, copied, environment, parser, python, records
+from shared import ROOT, SNAKEMAKE, arguments, as_ratio, copied, environment, python, records
 from siliconprof import formatting
 from siliconprof.hosts.machine import cpu_model
 from siliconprof.stats.statistics import median
@@ -141,13 +141,9 @@ def machine() -> str:
     )
 
 
-def main() -> int:
+def main() -> None:
     """Run, print, and write the table."""
-    options = parser(__doc__)
-    options.add_argument("--rounds", type=int, default=5, help="of a step's two sides; 0 = none")
-    options.add_argument("--finished", type=Path, help="a copy with the default run in it, untimed")
-    options.add_argument("--cells", type=int, default=1000, help="of the stages after measuring")
-    arguments = options.parse_args()
+    asked = arguments(__doc__, rounds=5, finished="", cells=1000)
     about = machine()
     rows: list[str] = []
 
@@ -160,20 +156,19 @@ def main() -> int:
     print(f"{about}\n")
     add(("What", "Against", "Found", "Goal"), ("---", "---", "---", "---"))
     with tempfile.TemporaryDirectory() as scratch:
-        folder, times_s = arguments.finished, None
-        if folder is None:
+        folder, times_s = Path(asked.finished), None
+        if not asked.finished:
             folder = copied(Path(scratch) / "project")
             snakemake(folder, "-n", "report")  # compiles the modules and detects the host
             python("-m", "siliconprof.pipeline.cli", "doctor", folder=folder, check=False)
             times_s = snakemake(folder, "report")
         add(*of_the_run(folder, times_s))
         add(*of_the_page(folder))
-        if arguments.rounds:
-            add(*of_the_steps(folder, arguments.rounds))
-    add(of_many_cells(arguments.cells))
+        if asked.rounds:
+            add(*of_the_steps(folder, asked.rounds))
+    add(of_many_cells(asked.cells))
     TABLE.write_text(f"# What the pipeline costs\n\n`make bench` on {about}.\n\n{''.join(rows)}")
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

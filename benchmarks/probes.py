@@ -25,7 +25,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))  # `python -P` leaves it out
 
 import numpy as np
-from shared import as_ratio, parser, ratio, trained, whole_step_s, workload_of
+from shared import arguments, as_ratio, ratio, trained, whole_step_s, workload_of
 from siliconprof import plugins
 from siliconprof.datasets import training_data
 from siliconprof.session.sampler import Sampler
@@ -91,18 +91,14 @@ def costs(names: Sequence[str], pairs: int) -> Iterator[tuple[str, dict[str, Any
         yield name, compare(step, backend, choices[name], pairs, steps)
 
 
-def main() -> int:
+def main() -> None:
     """Measure and print."""
-    options = parser(__doc__)
-    options.add_argument("--pairs", type=int, default=20, help="pairs of blocks, at least")
-    options.add_argument("--probes", nargs="+", metavar="NAME", help="these, or none, or all")
-    arguments = options.parse_args()
-    for name, found in costs(arguments.probes or (), arguments.pairs):
+    asked = arguments(__doc__, pairs=20, probes=[""])
+    for name, found in costs([*filter(None, asked.probes)], asked.pairs):
         cost = as_ratio(found["ratio_of_means"])
         share = f"{found['share_of_wall']:.3%} of the wall clock"
         print(f"{name:14} mean step {cost}, {share}", flush=True)
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -76,21 +76,17 @@ def stages(cells: int, steps: int) -> tuple[dict[str, shared.Used], int]:
         return used, (results / "report.html").stat().st_size
 
 
-def main() -> int:
+def main() -> None:
     """Make results, run every stage, print."""
-    options = shared.parser(__doc__)
-    options.add_argument("--cells", type=int, default=1000)
-    options.add_argument("--steps", type=int, default=100_000, help="training steps of all cells")
-    arguments = options.parse_args()
-    used, page_bytes = stages(arguments.cells, arguments.steps)
+    asked = shared.arguments(__doc__, cells=1000, steps=100_000)
+    used, page_bytes = stages(asked.cells, asked.steps)
     for module, stage in used.items():
         print(
             f"{module:17} {stage.wall_s:8.1f} s, {stage.processor_s:.1f} s of a processor   "
             f"peak RSS {stage.peak_rss_bytes / 2**20:8.0f} MiB"
         )
     print(f"page              {page_bytes / 1e6:8.2f} MB")
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

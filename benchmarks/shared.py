@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -14,23 +13,32 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "workflow"))
-sys.path.append(str(ROOT / "tests"))
+BESIDE = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(BESIDE / "workflow"))
+sys.path.append(str(BESIDE / "tests"))
 
+from project_copy import ROOT, copy_parts
 from siliconprof import plugins
 from siliconprof.session import inventory
 from siliconprof.stats.statistics import median, median_interval
 
-PARTS = (*("Snakefile", "workflow", "config", "envs", "profiles", "report", "pyproject.toml"),)
 TIMING = {"warmup_iterations": 1, "warmup_budget_s": 0, "iterations": 3, "max_iterations": 3,
           "budget_s": 0, "energy_window_s": 0}  # fmt: skip
 SNAKEMAKE = ("snakemake", "--cores", "1")  # of `python -m`
 
 
-def parser(doc: str | None) -> argparse.ArgumentParser:
-    """The command line of a benchmark, described by the first line of its docstring."""
-    return argparse.ArgumentParser(description=(doc or "").split("\n")[0])
+def arguments(doc: str | None, **defaults: Any) -> argparse.Namespace:
+    """What a benchmark is told: options by their defaults, a list or a flag where these are one."""
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=doc, formatter_class=raw)
+    for name, default in defaults.items():
+        how: dict[str, Any] = {"action": "store_true"}
+        if isinstance(default, list):
+            how = {"nargs": "+", "type": type(default[0]), "default": default}
+        elif default is not False:
+            how = {"type": type(default), "default": default}
+        parser.add_argument(f"--{name}", **how)
+    return parser.parse_args()
 
 
 def experiment(n_workloads: int, **more: Any) -> str:
@@ -53,15 +61,8 @@ def experiment(n_workloads: int, **more: Any) -> str:
 
 
 def copied(folder: Path, *ignored: str) -> Path:
-    """A copy of this checkout without results."""
-    folder.mkdir(parents=True)
-    ignore = shutil.ignore_patterns("*.egg-info", "*.zip", *ignored)
-    for part in PARTS:
-        if (ROOT / part).is_dir() and not (ROOT / part).is_symlink():
-            shutil.copytree(ROOT / part, folder / part, ignore=ignore)
-        else:
-            shutil.copy2(ROOT / part, folder / part, follow_symlinks=False)
-    (folder / "results").mkdir()
+    """A copy of this checkout with an empty folder of results."""
+    (copy_parts(folder, "*.zip", *ignored) / "results").mkdir()
     return folder
 
 

@@ -73,9 +73,7 @@ def run(folder: Path, python: Path) -> tuple[str, int]:
 
 def main() -> None:
     """Run each size, and fail where a cell is lost."""
-    parser = shared.parser(__doc__)
-    parser.add_argument("--cells", type=int, nargs="+", default=[1000, 10_000])
-    arguments = parser.parse_args()
+    asked = shared.arguments(__doc__, cells=[1000, 10_000])
     if reason := slurm_daemons.missing():
         raise SystemExit(f"cannot be measured here: {reason}")
     resources = {"slurm_partition": NODES[0].partition}
@@ -83,7 +81,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         python = hollow_python(Path(scratch) / "environment")
         print(f" cells   jobs     wall  processor      memory   squeue; on {len(NODES)} nodes")
-        for n_cells in arguments.cells:
+        for n_cells in asked.cells:
             folder = shared.copied(Path(scratch) / str(n_cells))
             shared.configure(folder, shared.experiment(n_cells, cluster=cluster))
             row, n_records = run(folder, python)

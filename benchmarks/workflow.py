@@ -18,7 +18,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))  # `python -P` leaves it out
 
-from shared import SNAKEMAKE, Used, configure, copied, experiment, parser, python, used
+from shared import SNAKEMAKE, Used, arguments, configure, copied, experiment, python, used
 
 BARE = """
 import json
@@ -95,29 +95,26 @@ def compared(folders: Sequence[Path], rounds: int, *arguments: str) -> str:
 
 def main() -> None:
     """Print a line for each number of cells and each kind of run."""
-    options = parser(__doc__)
-    options.add_argument("--cells", type=int, nargs="+", default=[100, 1000, 10_000])
-    options.add_argument("--rounds", type=int, default=5)
-    arguments = options.parse_args()
+    asked = arguments(__doc__, cells=[100, 1000, 10_000], rounds=5)
     with tempfile.TemporaryDirectory() as folder:
         own, bare = copied(Path(folder) / "own"), Path(folder) / "other"
         (bare / "config").mkdir(parents=True)
         shutil.copytree(own / "profiles", bare / "profiles")
         (bare / "Snakefile").write_text(BARE, encoding="utf-8")
         print("cells  run            this workflow, the other, ratio: processor time; memory")
-        for n_cells in arguments.cells:
+        for n_cells in asked.cells:
             config = experiment(n_cells // 2, host="desk", backends=["mlx", "torch-cpu"])
             for side in (own, bare):
                 configure(side, config)
                 shutil.rmtree(side / "results" / "records", ignore_errors=True)
                 cost(side, "results/hosts/desk.json", str(records(side)[0]))
-            dry = compared((own, bare), arguments.rounds, "-n", "measured")
+            dry = compared((own, bare), asked.rounds, "-n", "measured")
             print(f"{n_cells:6} before it      {dry}", flush=True)
             for side in (own, bare):
                 for record in records(side):
                     (side / record.parent).mkdir(parents=True, exist_ok=True)
                     (side / record).touch()
-            idle = compared((own, bare), arguments.rounds, "measured")
+            idle = compared((own, bare), asked.rounds, "measured")
             print(f"{n_cells:6} nothing to do  {idle}", flush=True)
 
 

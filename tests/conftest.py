@@ -26,6 +26,7 @@ import pytest
 import snakemake_fork
 import yaml
 from filelock import FileLock
+from project_copy import ROOT, copy_parts
 
 pytest_plugins = (
     "scheduling",
@@ -33,8 +34,6 @@ pytest_plugins = (
     "fake_sensors",
     "shared_fixtures",
 )  # hooks, and fixtures of several files
-ROOT = Path(__file__).resolve().parents[1]
-PARTS = ("envs", "Snakefile", "workflow", "config", "profiles", "report", "pyproject.toml")
 sys.path.insert(0, str(ROOT / "workflow"))
 WORKER = os.environ.get("PYTEST_XDIST_WORKER")
 CORES = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
@@ -86,6 +85,19 @@ TINY: dict[str, Any] = {
     },
 }
 TABLE = "results/tables/cells.csv"  # what comes right after the records
+
+
+def script(path: Path, text: str) -> Path:
+    """A program of the shell."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
+    path.chmod(0o755)
+    return path
+
+
+def codes(record: Mapping[str, Any]) -> set[str]:
+    """The codes of a record's flags."""
+    return {flag["code"] for flag in record["flags"]}
 
 
 def csv_rows(path: Path) -> list[dict[str, str]]:
@@ -342,14 +354,7 @@ def copy_project(target: Path, bundles: bool = False) -> Checkout:
         bundles: those of `config/measured/` too.
     """
     read = compile_package()
-    target.mkdir(parents=True, exist_ok=True)
-    ignore = shutil.ignore_patterns("*.egg-info", *([] if bundles else ["*.zip"]))
-    for part in PARTS:
-        source = ROOT / part
-        if source.is_dir() and not source.is_symlink():
-            shutil.copytree(source, target / part, ignore=ignore)
-        else:
-            shutil.copy2(source, target / part, follow_symlinks=False)
+    copy_parts(target, *([] if bundles else ["*.zip"]))
     (target / "results/history").mkdir(parents=True)
     (target / "results/history" / fingerprint.CACHE_FILE).write_text(read, encoding="utf-8")
     shutil.copy2(ROOT / "results" / "README.md", target / "results" / "README.md")

@@ -1,20 +1,19 @@
-"""A reading of the host that raises costs itself: each by itself, and all of them through the front door.
+"""A reading of the host that raises costs itself alone, and so do all of them together.
 
-What raises stands below siliconprof (simulated/unreadable.py): files of /proc and /sys, commands,
-psutil, NVML, and on a simulated Mac what its sensors ask.
+What raises stands below siliconprof (unreadable.py): files of /proc and /sys, commands and psutil.
 """
 
 from __future__ import annotations
 
 import json
 import re
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import ROOT, Checkout, opened, until
+import unreadable
+from conftest import ROOT, opened, until
 from fake_sensors import Sampled
 from siliconprof.errors import UserError
 from siliconprof.hosts import doctor, environment, host_file, machine, remedies
@@ -22,10 +21,6 @@ from siliconprof.hosts.sensors import linux
 from siliconprof.probes import clocks, interference, page_faults
 from siliconprof.session import isolated_operators, sampler, thread_time
 from siliconprof.session.sampler import Sampler
-
-sys.path.insert(0, str(Path(__file__).parent / "simulated"))
-import unreadable  # noqa: E402
-from host import GPT2, TIMING, m2, measured, this_host  # noqa: E402
 
 Figures = dict[str, Any]
 # What raises -> what that costs, as beginnings of names; what another reading gives costs nothing.
@@ -172,29 +167,3 @@ def test_psutil_is_asked_in_one_place() -> None:
         if re.search(r"(?m)^\s*(import|from) psutil\b", path.read_text(encoding="utf-8"))
     ]
     assert importing == ["machine.py"]
-
-
-# -- through the front door ---------------------------------------------------------------------
-
-LONGER = TIMING | {"iterations": 200, "max_iterations": 200, "budget_s": 2}
-TRAINING = GPT2 | {"trainer": "plain", "timing": LONGER}
-
-
-@pytest.mark.campaign
-@pytest.mark.parametrize(("host", "when"), [("mac", "start"), ("linux", "late")])
-def test_a_page_is_made_where_no_reading_works(host: str, when: str, tmp_path: Path) -> None:
-    """From the first process of a run to the last; the cells are as good, and say what is not known."""
-    kind = {"linux": "cpu", "mac": "gpu"}[host]
-    variables = (m2 if host == "mac" else this_host)(tmp_path, unreadable=when)
-    own = {"device_kinds": [kind], "backends": ["torch-cpu", "torch-mps"]}
-    project: Checkout = measured(tmp_path, variables, "report", {"training": TRAINING | own})
-    (record,) = project.records().values()
-    assert record["status"] == "ok", record["reason"]
-    assert (project.path / "results" / "report.html").stat().st_size > 1e5
-    probes = record["probes"]
-    assert not any("switched_off_at_s" in summary for summary in probes.values())
-    assert probes["page_faults"]["swap_in_bytes"] is None
-    assert probes["page_faults"]["minor_faults"] >= 0
-    swapped = [sample["swap_in_bytes"] for sample in record["samples"]]
-    assert any(n_bytes is not None for n_bytes in swapped) == (when == "late")
-    assert swapped[-1] is None

@@ -1,7 +1,6 @@
 """A host whose readings raise, below siliconprof: files of the system, commands, libraries.
 
-What others read, such as a framework, is left as it is. Readings raise from the start, or late: once a
-cell has been sampled for a while.
+What others read, such as a framework, is left as it is.
 """
 
 from __future__ import annotations
@@ -13,14 +12,12 @@ import os
 import shutil
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 FOLDERS = ("/proc", "/sys")
 BETWEEN = ("pathlib", __name__)  # modules through which our code asks the system
 COMMANDS = "siliconprof.hosts.machine"  # who asks them to read the host
-LATE_S = 0.6
 
 
 class Broken:
@@ -95,34 +92,3 @@ def boundaries() -> Iterator[tuple[Any, str, Callable[..., Any]]]:
     yield os, "getloadavg", library(os.getloadavg)
     yield shutil, "disk_usage", library(shutil.disk_usage)
     yield subprocess, "run", library(subprocess.run, COMMANDS)
-
-
-def begin(spec: dict[str, Any]) -> None:
-    """Have this process's readings raise, from the start or later."""
-    for where, name, raising in boundaries():
-        setattr(where, name, raising)
-    if spec["unreadable"] == "start":
-        broken.set()
-
-
-def install(spec: dict[str, Any], module: Any) -> None:
-    """Have what an imported module reads by itself raise too, or begin late.
-
-    Args:
-        module: siliconprof.session.sampler, hosts.sensors.linux or hosts.sensors.apple.
-    """
-    if hasattr(module, "KernelFile"):
-        module.KernelFile.read = file(module.KernelFile.read)
-    if hasattr(module, "MacHost"):
-        for kind, name in ((module.MacHost, "_level"), (module.VirtualMemory, "swapped")):
-            setattr(kind, name, library(getattr(kind, name)))
-        energy = module.AppleEnergy
-        energy.read = library(energy.read)
-    if hasattr(module, "Sampler") and spec["unreadable"] == "late":
-        run = module.Sampler._run
-
-        def late(self: Any) -> None:
-            threading.Timer(LATE_S, broken.set).start()
-            run(self)
-
-        module.Sampler._run = late
