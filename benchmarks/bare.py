@@ -213,7 +213,8 @@ def ratios(
     cells = {}
     for cell in (entry["cell"] for entry in json.loads(python(*asked, folder=folder))["cells"]):
         cell["timing"]["energy_window_s"] = 0
-        ours = cell["module"] == "causal_lm" or cell["workload"].startswith("gpt2-nano-")
+        names = ("gpt2-nano-plain", "gpt2-nano-hf")
+        ours = cell["module"] == "causal_lm" or cell["workload"] in names
         if ours and cell["device_kind"] == "cpu" and cell["precision"] == "fp32":
             cells[cell["backend"], cell["trainer"]] = json.dumps(cell)
     found: dict[str, tuple[list[float], list[float]]] = {what: ([], []) for what, _ in pairs}

@@ -145,7 +145,7 @@ class Plant(NamedTuple):
     """A cause of known kind, present while its context is open."""
 
     planted: Callable[[Training], Any]
-    found_in: tuple[str, ...]  # parts that should have it
+    found_in: str  # the part that should have it
     most_threads: int | None = None  # with which it is of that kind alone
 
 
@@ -193,32 +193,26 @@ def slower_products(values: Any) -> Any:
 
 
 @contextmanager
-def other_process() -> Iterator[None]:
+def other_process(_: Training) -> Iterator[None]:
     """Another process that keeps the same core busy."""
     cores = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(cores)})
-    other = subprocess.Popen([sys.executable, "-c", "while True: pass"])
-    try:
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as other:
         time.sleep(0.2)
         yield
-    finally:
         other.kill()
-        other.wait()
-        os.sched_setaffinity(0, cores)
+    os.sched_setaffinity(0, cores)
 
 
+SLEEP = partial(time.sleep, PLANTED_S)
 PLANTS: Mapping[str, Plant] = {
-    "a sleep before each update": Plant(
-        partial(before_update, wait=partial(time.sleep, PLANTED_S)), (BLOCKED,), most_threads=1
-    ),
-    "another process on the same core": Plant(
-        lambda _: other_process(), (WAITING,), most_threads=1
-    ),
-    "work in Python before each update": Plant(partial(before_update, wait=burn), (FRAMEWORK,)),
+    "a sleep before each update": Plant(partial(before_update, wait=SLEEP), BLOCKED, 1),
+    "another process on the same core": Plant(other_process, WAITING, 1),
+    "work in Python before each update": Plant(partial(before_update, wait=burn), FRAMEWORK),
     "elementwise passes": Plant(
-        partial(activation, again=slower_elementwise), ("elementwise operators",)
+        partial(activation, again=slower_elementwise), "elementwise operators"
     ),
-    "further products": Plant(partial(activation, again=slower_products), ("products",)),
+    "further products": Plant(partial(activation, again=slower_products), "products"),
 }
 
 
@@ -267,7 +261,7 @@ def summary(errors: pd.Series) -> str:
 
 
 def found(plant: Plant, rounds: int, threads: int) -> pd.Series:
-    """Seconds: `gap` that was planted, found in the `right` parts, and in `none`."""
+    """Seconds: `gap` that was planted, found in the `right` part, and in `none`."""
     plain, planted = (Training(PLANTED_IN, threads) for _ in range(2))
     lines = []
     for index in range(rounds + 1):  # the first warms up
@@ -277,11 +271,7 @@ def found(plant: Plant, rounds: int, threads: int) -> pd.Series:
                 steps.append(training.median_s())
                 parts.append(training.parts())
         gap_s, change = steps[1] - steps[0], pd.Series(parts[1]) - pd.Series(parts[0])
-        line = {
-            "gap": gap_s,
-            "right": change[[*plant.found_in]].sum(),
-            "none": gap_s - change.sum(),
-        }
+        line = {"gap": gap_s, "right": change[plant.found_in], "none": gap_s - change.sum()}
         lines += [line] * bool(index)
     return pd.DataFrame(lines).median()
 

@@ -136,7 +136,7 @@ class Scratch:
         self.intact(before)
         leftovers = list((self.path / "results").rglob(".*.tmp"))
         assert not leftovers, f"left lying: {leftovers}"
-        table = pd.read_csv(self.path / TABLE)[["workload", "record_sha256"]]
+        table = pd.read_csv(self.path / TABLE, dtype=str)[["workload", "record_sha256"]]
         rows = sorted(table.itertuples(index=False, name=None))
         found = [record.read(path) for path in self.finished()]
         here = sorted((data["cell"]["workload"], data["sha256"]) for data in found)

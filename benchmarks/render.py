@@ -60,6 +60,8 @@ def synthetic(folder: Path, cells: int, steps: int) -> Path:
         own = made["cell"]["host"] == golden[0]["cell"]["host"]
         record.write(made, path, results / "history" if own else None)
     matrix = json.loads((results / "matrix.json").read_text(encoding="utf-8"))
+    there = [cell for cell in matrix["cells"] if (folder / cell["record"]).exists()]
+    matrix["cells"] = there
     matrix["experiment"]["report"]["title"] = "SYNTHETIC, not measured"
     (results / "matrix.json").write_text(json.dumps(matrix), encoding="utf-8")
     return results

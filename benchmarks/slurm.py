@@ -3,8 +3,8 @@
     python benchmarks/slurm.py [--cells 1000 10000]    as root
 
 Real Slurm daemons on this machine (tests/slurm_daemons.py), this workflow in profiles/slurm, and a job
-for each cell, which writes its own number as the record and is over. Processor time and memory are those of Snakemake where it is started and of what it starts
-there, `sbatch` and `squeue`.
+for each cell, which writes its own number as the record and is over. Processor time and memory are
+those of Snakemake where it is started and of what it starts there, `sbatch` and `squeue`.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ sys.path.insert(0, str(Path(__file__).parent))  # `python -P` leaves it out
 
 import shared
 import slurm_daemons
+from project_copy import script
 
 LABEL = "farm"
 NODES = tuple(slurm_daemons.Node(f"node-{number}", LABEL) for number in range(8))
 ASKED = ("sbatch", "squeue")
 # The Python of jobs: what is asked for as `measure:host=farm,device=…` gets a record at once.
-HOLLOW = """#!/bin/sh
+HOLLOW = """
 for word; do case $word in measure:*)
     record=results/records/$(echo "${word#*:}" | sed 's/[a-z]*=//g; s|,|/|g').json
     mkdir -p "${record%/*}" && echo "$SLURM_JOB_ID" >"$record" && made=1
@@ -32,28 +33,20 @@ esac; done
 test "$made" || exec """
 
 
-def program(path: Path, text: str) -> Path:
-    """A file that can be run."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"{text}\n")
-    path.chmod(0o755)
-    return path
-
-
 def hollow_python(folder: Path) -> Path:
     """A program by whose name Python starts with this one's packages, and which jobs get to run."""
     folder.mkdir()
     (folder / "pyvenv.cfg").write_text(f"home = {Path(sys.executable).resolve().parent}\n")
     (folder / "lib").symlink_to(Path(sys.prefix) / "lib")
-    return program(folder / "bin" / "python", f'{HOLLOW}{sys.executable} "$@"')
+    return script(folder / "bin" / "python", f'{HOLLOW}{sys.executable} "$@"')
 
 
 def run(folder: Path, python: Path) -> tuple[str, int]:
     """(a row of the table, records) of one run in a copy of the checkout."""
     commands, calls = folder / "commands", folder / "calls"
     for name in ASKED:  # which write down when they are called
-        text = f'#!/bin/sh\ndate +%s.%N >>{calls}.{name}\nexec {shutil.which(name)} "$@"'
-        program(commands / name, text)
+        text = f'date +%s.%N >>{calls}.{name}\nexec {shutil.which(name)} "$@"'
+        script(commands / name, text)
     snakemake = ("snakemake", "--workflow-profile", "profiles/slurm", "measured")
     with slurm_daemons.running(NODES) as cluster:
         path = f"{commands}{os.pathsep}{shared.environment(folder)['PATH']}"

@@ -87,14 +87,6 @@ TINY: dict[str, Any] = {
 TABLE = "results/tables/cells.csv"  # what comes right after the records
 
 
-def script(path: Path, text: str) -> Path:
-    """A program of the shell."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
-    path.chmod(0o755)
-    return path
-
-
 def codes(record: Mapping[str, Any]) -> set[str]:
     """The codes of a record's flags."""
     return {flag["code"] for flag in record["flags"]}

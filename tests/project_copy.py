@@ -1,4 +1,4 @@
-"""The project's files in another folder, for tests and benchmarks."""
+"""Files that tests and benchmarks make: a copy of the project, programs of the shell."""
 
 from __future__ import annotations
 
@@ -24,3 +24,11 @@ def copy_parts(target: Path, *ignored: str) -> Path:
         else:
             shutil.copy2(source, target / part, follow_symlinks=False)
     return target
+
+
+def script(path: Path, text: str) -> Path:
+    """A program of the shell."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
+    path.chmod(0o755)
+    return path

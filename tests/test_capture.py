@@ -9,7 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from conftest import QUICK, Checkout, codes, script
+from conftest import QUICK, Checkout, codes
+from project_copy import script
 
 TOOL = '[ "$1" = -o ] && shift\necho "$@" >"$1"\nshift 2\nexec "$@"\n'
 PRODUCT = {"module": "matmul", "backends": ["torch-cpu"], "shapes": [[1, 8, 8, 8]]}

@@ -15,16 +15,8 @@ from typing import Any
 
 import pytest
 import yaml
-from conftest import (
-    PRODUCT,
-    QUICK,
-    ROOT,
-    Checkout,
-    copy_project,
-    own_project,
-    script,
-    with_own_lock,
-)
+from conftest import PRODUCT, QUICK, ROOT, Checkout, copy_project, own_project, with_own_lock
+from project_copy import script
 from siliconprof.cells import cluster, config, matrix
 from siliconprof.errors import UserError
 from siliconprof.hosts import host_file, machine, node_check, registry

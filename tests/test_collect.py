@@ -17,7 +17,8 @@ import conftest
 import pytest
 import ssh_hosts
 import yaml
-from conftest import PRODUCT, QUICK, Checkout, own_project, script
+from conftest import PRODUCT, QUICK, Checkout, own_project
+from project_copy import script
 from siliconprof.errors import UserError
 from siliconprof.remote import collect as collecting
 

@@ -13,9 +13,10 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
-from conftest import ROOT, TINY, Checkout, csv_rows, own_project, script, until
+from conftest import ROOT, TINY, Checkout, csv_rows, own_project, until
 from golden import update
 from parsed_page import Page
+from project_copy import script
 from siliconprof import __version__, formatting, options
 from siliconprof.errors import UserError
 from siliconprof.hosts import environment, machine

@@ -15,8 +15,9 @@ from html import unescape
 from pathlib import Path
 
 import pytest
-from conftest import PRODUCT, QUICK, ROOT, own_project, script
+from conftest import PRODUCT, QUICK, ROOT, own_project
 from packaging.requirements import Requirement
+from project_copy import script
 from siliconprof.hosts.sensors import apple
 
 RELEASES = ("3.11", "3.12", "3.13", "3.14")

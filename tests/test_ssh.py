@@ -15,7 +15,8 @@ from typing import Any
 import conftest
 import pytest
 import ssh_hosts
-from conftest import PRODUCT, QUICK, Checkout, copy_project, script
+from conftest import PRODUCT, QUICK, Checkout, copy_project
+from project_copy import script
 
 until = partial(conftest.until, seconds=300)
 NAMES = {"studio": "studio-7", "server": "server-9"}  # label -> host; the profile has these labels

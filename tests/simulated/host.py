@@ -10,7 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from conftest import QUICK, ROOT, Checkout, copy_project, script
+from conftest import QUICK, ROOT, Checkout, copy_project
+from project_copy import script
 
 HERE = Path(__file__).parent
 ACCEPT = "SILICONPROF_ACCEPT_SIMULATED"
