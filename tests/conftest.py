@@ -249,20 +249,6 @@ def until(condition: Callable[[], Any], seconds: float = 120) -> Any:
     return value
 
 
-def counted_flops(workload: Any, batch: Mapping[str, Any], device: str = "cpu") -> int:
-    """Operations of the products of a step in torch as torch counts them, attention decomposed."""
-    import torch
-    from torch.nn.attention import SDPBackend, sdpa_kernel
-    from torch.utils.flop_counter import FlopCounterMode
-
-    model = workload.torch.model(0).to(device)
-    dtypes = {"i": torch.int64, "f": torch.float32}
-    tensors = {k: torch.as_tensor(v).to(device, dtypes[v.dtype.kind]) for k, v in batch.items()}
-    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
-        workload.torch.loss(model, tensors).backward()
-    return int(counter.get_total_flops())
-
-
 def rounding(terms: int, steps: int = 1) -> float:
     """How far fp32 may be from what it computes, relatively, on any processor and in any order.
 

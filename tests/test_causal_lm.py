@@ -18,13 +18,12 @@ from conftest import (
     ROOT,
     SMALL_ARRAYS,
     NoClock,
-    counted_flops,
     cpu_cell,
     defaults,
     opened,
     own_project,
 )
-from models import SMOLLM2, kept_in_torch, tokens
+from models import SMOLLM2, counted_flops, kept_in_torch, tokens
 from siliconprof import formatting, plugins
 from siliconprof.cells import config, matrix, model_file
 from siliconprof.datasets.model_facts import ModelFacts
