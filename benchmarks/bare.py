@@ -12,12 +12,10 @@ MODEL). What the probes add is asked of `probes.py`, within one process.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import random
 import re
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -30,11 +28,12 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))  # `python -P` leaves it out
 
-from shared import CONFIG, ROOT, as_ratio, measured, planned_cells, ratio
+from shared import ROOT, arguments, as_ratio, python, ratio
 from siliconprof.datasets import training_data
 from siliconprof.hosts import blas
 from siliconprof.measure import fork_server
 from siliconprof.session.resolved_cell import ResolvedCell
+from siliconprof.stats.statistics import median
 from siliconprof.store.cell import Cell
 
 WARM_UP_SHARE = 0.2  # of the steps that are timed
@@ -143,26 +142,25 @@ def loop(text: str, steps: int) -> None:
     """Print the median of so many steps of a cell's training without us, after a fifth as many."""
     cell = Cell.from_json(text)
     workload = ResolvedCell(cell).workload
-    data = training_data.load(ROOT / (cell.dataset or ""))
+    data = training_data.load(Path(cell.dataset or ""))
     trained = LOOPS[cell.backend, cell.trainer or ""]
     warm_up = int(WARM_UP_SHARE * steps)
     times = trained(workload, workload.batches(data, cell.seed), cell, warm_up + steps)
-    print(statistics.median(times[warm_up:]))
+    print(median(times[warm_up:]))
 
 
 # -- both sides in turn ----------------------------------------------------------------------------
 
 
-def step_of_cell(text: str, folder: Path, steps: int) -> float:
+def step_of_cell(text: str, folder: Path, steps: int, **more: str) -> float:
     """The median whole step of a cell, measured by its command, for as long as its budgets say."""
-    return step_of(measured(text, folder))
-
-
-def step_of(record: dict[str, Any]) -> float:
-    """The median whole step of a record."""
+    with tempfile.TemporaryDirectory() as scratch:
+        output, how = Path(scratch, "record.json"), {"folder": folder} | more
+        python("-m", "siliconprof.measure", "--cell", text, "--output", str(output), **how)
+        record = json.loads(output.read_text(encoding="utf-8"))
     if record["status"] != "ok":
         raise SystemExit(f"{record['cell']['workload']}: {record['status']}: {record['reason']}")
-    return statistics.median(record["points"][0]["times"]["whole_step_s"])
+    return median(record["points"][0]["times"]["whole_step_s"])
 
 
 @cache
@@ -175,17 +173,17 @@ def forks() -> dict[str, str]:
 
 def step_of_forked(text: str, folder: Path, steps: int) -> float:
     """The same of a cell that is forked."""
-    return step_of(measured(text, folder, **forks()))
+    return step_of_cell(text, folder, steps, **forks())
 
 
 def step_of_loop(text: str, folder: Path, steps: int) -> float:
     """The median step of the same training without us, in the cell's own environment."""
-    environment = fork_server.child_environment(ResolvedCell(Cell.from_json(text)), folder)
     command = [sys.executable, __file__, "--loop", text, "--steps", str(steps)]
-    done = subprocess.run(
-        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=True
-    )
-    return float(done.stdout.splitlines()[-1])
+    with tempfile.TemporaryDirectory() as scratch:
+        resolved = ResolvedCell(Cell.from_json(text))
+        environment = fork_server.child_environment(resolved, Path(scratch))
+        said = subprocess.check_output(command, cwd=folder, env=environment, text=True)
+    return float(said.splitlines()[-1])
 
 
 TORCH, TRAINER, MLX = ("torch-cpu", "plain"), ("torch-cpu", "hf"), ("mlx", "plain")
@@ -199,49 +197,47 @@ PAIRS = {
 }
 
 
-def main() -> int:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--configfile", default=CONFIG)
-    parser.add_argument("--model", help="hub id or folder, in the place of GPT-2 nano")
-    parser.add_argument("--rounds", type=int, default=10)
-    parser.add_argument("--steps", type=int, default=100, help="of the side without us")
-    parser.add_argument("--only", default="", help="pairs whose name matches this expression")
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--loop", help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.loop:
-        loop(arguments.loop, arguments.steps)
-        return 0
-    pairs = [pair for pair in PAIRS.items() if re.search(arguments.only, pair[0])]
-    config = [f"model={arguments.model}"] if arguments.model else []
-    cells = {
-        (cell["backend"], cell["trainer"]): json.dumps(cell)
-        for cell in planned_cells(arguments.configfile, *config)
-        if cell["precision"] == "fp32"
-        and (
-            cell["module"] == "causal_lm" or cell["workload"] in ("gpt2-nano-plain", "gpt2-nano-hf")
-        )
-    }
+def ratios(
+    folder: Path, rounds: int, steps: int = 100, only: str = "", model: str = ""
+) -> dict[str, tuple[float, float, float]]:
+    """Of each pair the median ratio, with its 95 % interval, in a checkout with prepared data.
+
+    Args:
+        steps: of the side without us.
+        only: an expression that a pair's name matches.
+        model: in the place of GPT-2 nano.
+    """
+    pairs = [pair for pair in PAIRS.items() if re.search(only, pair[0])]
+    config = ["--config", f"model={model}"] if model else []
+    asked = ("-m", "siliconprof.pipeline.cli", "plan", "--json", *config)
+    cells = {}
+    for cell in (entry["cell"] for entry in json.loads(python(*asked, folder=folder))["cells"]):
+        cell["timing"]["energy_window_s"] = 0
+        names = ("gpt2-nano-plain", "gpt2-nano-hf")
+        ours = cell["module"] == "causal_lm" or cell["workload"] in names
+        if ours and cell["device_kind"] == "cpu" and cell["precision"] == "fp32":
+            cells[cell["backend"], cell["trainer"]] = json.dumps(cell)
     found: dict[str, tuple[list[float], list[float]]] = {what: ([], []) for what, _ in pairs}
-    with tempfile.TemporaryDirectory() as scratch:
-        folder = Path(scratch)
-        for number in range(arguments.rounds):
-            random.Random(number).shuffle(pairs)
-            for what, (name, *ways) in pairs:
-                sides = list(zip(found[what], ways, strict=True))
-                random.Random(f"{number} {what}").shuffle(sides)
-                for medians, step_of_side in sides:
-                    medians.append(step_of_side(cells[name], folder, arguments.steps))
-    ratios = {what: ratio(*both) for what, both in found.items()}
-    if arguments.json:
-        print(json.dumps(ratios))
-        return 0
-    for what, found_ratio in ratios.items():
+    for number in range(rounds):
+        random.Random(number).shuffle(pairs)
+        for what, (name, *ways) in pairs:
+            sides = list(zip(found[what], ways, strict=True))
+            random.Random(f"{number} {what}").shuffle(sides)
+            for medians, step_of_side in sides:
+                medians.append(step_of_side(cells[name], folder, steps))
+    return {what: ratio(*both) for what, both in found.items()}
+
+
+def main() -> None:
+    """Measure and print."""
+    asked = arguments(__doc__, model="", rounds=10, steps=100, only="", loop="")
+    if asked.loop:
+        loop(asked.loop, asked.steps)
+        return
+    found = ratios(ROOT, asked.rounds, asked.steps, asked.only, asked.model)
+    for what, found_ratio in found.items():
         print(f"{what:36} {as_ratio(found_ratio)}")
-    return 0
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("PYTHONDONTWRITEBYTECODE", "1")
-    sys.exit(main())
+    main()

@@ -1,4 +1,4 @@
-"""Does a broken package cost its own cells alone? `python benchmarks/broken_packages.py [PACKAGE ...]`.
+"""Does a broken package cost its own cells alone? `python benchmarks/broken_packages.py [--packages mlx …]`.
 
 In a copy of this environment, made of hard links, each package that a cell or a data set needs, and
 neither Snakemake nor the page does, is broken in two ways: it is absent, or it is found and raises
@@ -12,19 +12,18 @@ Several packages joined by a plus are broken together. `--short` measures one ce
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
 import wave
 from array import array
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Set
 from importlib import metadata
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +53,6 @@ NEEDS: dict[str, dict[str, Set[str]]] = {
     "offload": {"torch-cpu": {"torch", "deepspeed", *MODELS, *TEXT}},
     "speech": {"torch-cpu": {"torch", *MODELS, *SPEECH}, "mlx": {"mlx", "mlx-audio", *SPEECH}},
 }
-LIMIT_S = 900
 
 
 def experiment(workloads: Iterable[str]) -> dict[str, Any]:
@@ -99,162 +97,108 @@ def clips(folder: Path) -> None:
 
 
 class Broken:
-    """A copy of this environment in which packages can be broken, and a checkout."""
+    """Copies of this environment in which packages are broken, each with a checkout."""
 
     def __init__(self, folder: Path) -> None:
         assert sys.prefix != sys.base_prefix, "run it in an environment: .venv/bin/python"
-        self.environment, self.folder = folder / "environment", folder
-        shutil.copytree(sys.prefix, self.environment, copy_function=os.link, symlinks=True)
-        (self.site,) = self.environment.glob("lib/python3*/site-packages")
-        self.kept = folder / "kept"
-        self.kept.mkdir()
+        self.environment, self.project = folder / "environment", folder / "project"
 
     def break_(self, name: str, way: str) -> None:
-        """Break a package; `mend` puts it back."""
-        module = self.site / packages.module_of(name).partition(".")[0]
+        """Break a package of the copy, whose files are those of this environment, too."""
+        (site,) = self.environment.glob("lib/python3*/site-packages")
+        module = site / packages.module_of(name).partition(".")[0]
         single = module.with_suffix(".py")
         if way == RAISES:
             file = module / "__init__.py" if module.is_dir() else single
-            if file.exists():
-                self._keep(file)
+            file.unlink(missing_ok=True)
             file.write_text(RAISING, encoding="utf-8")
             return
         info = metadata.distribution(name)._path  # type: ignore[attr-defined]
-        for path in (module, single, self.site / Path(info).name):
-            if path.exists():
-                self._keep(path)
+        for folder in (module, site / Path(info).name):
+            shutil.rmtree(folder, ignore_errors=True)
+        single.unlink(missing_ok=True)
 
-    def _keep(self, path: Path) -> None:
-        place = self.kept / path.relative_to(self.site)
-        place.parent.mkdir(parents=True, exist_ok=True)
-        path.rename(place)
-
-    def mend(self) -> None:
-        """Put back what was broken."""
-        for name in ALL:  # what was written in the place of nothing
-            file = self.site / packages.module_of(name).partition(".")[0] / "__init__.py"
-            if file.is_file() and file.read_text(encoding="utf-8", errors="replace") == RAISING:
-                file.unlink()
-        for path in [p for p in self.kept.rglob("*") if p.is_file()]:
-            place = self.site / path.relative_to(self.kept)
-            place.parent.mkdir(parents=True, exist_ok=True)
-            path.replace(place)
-        shutil.rmtree(self.kept)
-        self.kept.mkdir()
-
-    def run(self, project: Path, *words: str) -> str:
+    def run(self, *words: str) -> str:
         """What a Python command of that environment prints; it must end well."""
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("SILICONPROF_")}
-        path = f"{self.environment / 'bin'}{os.pathsep}{os.environ['PATH']}"
-        environment |= {"PATH": path, "PYTHONPATH": "workflow", "PYTHONDONTWRITEBYTECODE": "1"}
-        environment["SILICONPROF_LOCK_FILE"] = str(self.folder / "host.lock")
-        done = subprocess.run(
-            [str(self.environment / "bin/python"), "-P", *words],
-            cwd=project,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=LIMIT_S,
+        return shared.python(
+            *("-P", "-m", *words),
+            folder=self.project,
+            executable=str(self.environment / "bin/python"),
+            PATH=f"{self.environment / 'bin'}{os.pathsep}{os.environ['PATH']}",
+            PYTHONDONTWRITEBYTECODE="1",
+            SILICONPROF_LOCK_FILE=str(self.project.parent / "host.lock"),
         )
-        assert not done.returncode, f"{words}: {done.returncode}\n{done.stdout}\n{done.stderr}"
-        return done.stdout
 
     def try_(self, names: Set[str], way: str, short: bool) -> str:
         """Break some packages, and see what must hold; how many cells were measured and failed."""
-        project = shared.copied(self.folder / "project")
-        clips(project / "clips")
-        chosen = [min(NEEDS, key=lambda one: self._telling(one, names))] if short else [*NEEDS]
-        text = json.dumps(experiment(chosen))
-        (project / "config/config.yaml").write_text(text, encoding="utf-8")
+        chosen = [min(NEEDS, key=lambda one: _others(one, names))] if short else [*NEEDS]
         try:
+            shutil.copytree(sys.prefix, self.environment, copy_function=os.link, symlinks=True)
+            shared.copied(self.project)
+            clips(self.project / "clips")
+            shared.configure(self.project, json.dumps(experiment(chosen)))
             for name in names:
                 self.break_(name, way)
-            target = "measured" if short else "report"
-            self.run(project, "-m", "snakemake", "--cores", "1", target)
-            advice = json.loads(
-                self.run(project, "-m", "siliconprof.pipeline.cli", "doctor", "--json")
-            )
-            self._see_all(project, chosen, names, advice, short)
-            records = project.glob("results/records/**/*.json")
-            statuses = [json.loads(path.read_text(encoding="utf-8"))["status"] for path in records]
+            self.run(*shared.SNAKEMAKE, "measured" if short else "report")
+            advice = json.loads(self.run("siliconprof.pipeline.cli", "doctor", "--json"))["advice"]
+            told = [f"{one['about']} {one['why']} {one['fix']}" for one in advice]
+            for name in names:
+                assert any(name in line and "install" in line for line in told), (name, told)
+            found = {
+                (one["cell"]["workload"], one["cell"]["backend"]): one
+                for one in shared.records(self.project).values()
+            }
+            cost = _cells_that_it_cost(found, chosen, names)
+            if not short:
+                assert (self.project / "results/report.html").stat().st_size > 10**5
+                summary = (self.project / "results/summary.txt").read_text(encoding="utf-8")
+                # mlx-lm's models do not need what its top imports.
+                for name in names if cost else ():
+                    assert name in summary.partition("training  ")[0], (name, summary)
         finally:
-            self.mend()
-            shutil.rmtree(project)
-        ok = statuses.count("ok")
-        return f"{ok} measured, {len(statuses) - ok} failed{'' if short else ', page made'}"
-
-    @staticmethod
-    def _see_all(
-        project: Path, chosen: Sequence[str], names: Set[str], advice: Any, short: bool
-    ) -> None:
-        found = {
-            (r["cell"]["workload"], r["cell"]["backend"]): r
-            for path in project.glob("results/records/**/*.json")
-            for r in [json.loads(path.read_text(encoding="utf-8"))]
-        }
-        told = [f"{one['about']} {one['why']} {one['fix']}" for one in advice["advice"]]
-        for name in names:
-            assert any(name in line and "install" in line for line in told), (name, told)
-        _see(found, chosen, names)
-        if not short:
-            assert (project / "results/report.html").stat().st_size > 10**5
-            summary = (project / "results/summary.txt").read_text(encoding="utf-8")
-            # mlx-lm's models do not need what its top imports.
-            cost = [one for one in NEEDS if not all(_is_ok(found, one, b) for b in NEEDS[one])]
-            for name in names if cost else ():
-                assert name in summary.partition("training  ")[0], (name, summary)
-
-    @staticmethod
-    def _telling(workload: str, names: Set[str]) -> tuple[bool, int]:
-        """First the workload that needs it, and fewest others."""
-        needs = set().union(*NEEDS[workload].values())
-        return not names & needs, len(needs)
+            shutil.rmtree(self.environment, ignore_errors=True)
+            shutil.rmtree(self.project, ignore_errors=True)
+        ok = sum(record["status"] == "ok" for record in found.values())
+        return f"{ok} measured, {len(found) - ok} failed{'' if short else ', page made'}"
 
 
-def _is_ok(found: Mapping[tuple[str, str], Mapping[str, Any]], workload: str, backend: str) -> bool:
-    record = found.get((workload, backend))
-    return record is not None and record["status"] == "ok"
+def _others(workload: str, names: Set[str]) -> tuple[bool, int]:
+    """First the workload that needs it, and fewest others."""
+    needs = set().union(*NEEDS[workload].values())
+    return not names & needs, len(needs)
 
 
-def _see(
+def _cells_that_it_cost(
     found: Mapping[tuple[str, str], Mapping[str, Any]], chosen: Iterable[str], names: Set[str]
-) -> None:
-    for workload in chosen:
-        for backend, needs in NEEDS[workload].items():
-            record = found.get((workload, backend))
-            cell = f"{workload} on {backend} without {', '.join(names)}"
-            if record is None:
-                gone = {name for name, of in FRAMEWORKS.items() if of == backend}
-                assert gone & names, f"{cell}: no record"
-            elif not needs & names:
-                assert record["status"] == "ok", f"{cell}: {record['status']}: {record['reason']}"
-            elif record["status"] != "ok":
-                reason = record["reason"]
-                assert record["status"] in ("failed", "skipped"), f"{cell}: {record['status']}"
-                assert "pip install" in reason and any(n in reason for n in names), (
-                    f"{cell}: {reason}"
-                )
+) -> list[str]:
+    cost = []
+    for workload, backend in ((one, backend) for one in chosen for backend in NEEDS[one]):
+        record = found.get((workload, backend))
+        cell = f"{workload} on {backend} without {', '.join(names)}"
+        if record is None:
+            assert {name for name, of in FRAMEWORKS.items() if of == backend} & names, cell
+        elif record["status"] == "ok":
+            continue
+        else:
+            status, reason = record["status"], record["reason"]
+            assert NEEDS[workload][backend] & names, f"{cell}: {status}: {reason}"
+            assert status in ("failed", "skipped"), f"{cell}: {status}"
+            assert "pip install" in reason and any(n in reason for n in names), f"{cell}: {reason}"
+        cost.append(cell)
+    return cost
 
 
-def main() -> int:
+def main() -> None:
     """Run and print."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("package", nargs="*", default=ALL, help="such as soundfile or mlx+datasets")
-    parser.add_argument("--way", choices=WAYS, action="append", help="default: both")
-    parser.add_argument(
-        "--short", action="store_true", help="one cell in place of all and the page"
-    )
-    arguments = parser.parse_args()
+    asked = shared.arguments(__doc__, packages=[*ALL], short=False)
     here = Path(sys.prefix).parent  # hard links stay on one disk
     with tempfile.TemporaryDirectory(prefix=".broken-", dir=here) as folder:
         broken = Broken(Path(folder))
-        for together in arguments.package:
-            for way in arguments.way or WAYS:
-                began_s = time.monotonic()
-                told = broken.try_({*together.split("+")}, way, arguments.short)
-                print(f"{together}, {way}: {told} ({time.monotonic() - began_s:.0f} s)", flush=True)
-    return 0
+        for together, way in product(asked.packages, WAYS):
+            began_s = time.monotonic()
+            told = broken.try_({*together.split("+")}, way, asked.short)
+            print(f"{together}, {way}: {told} ({time.monotonic() - began_s:.0f} s)", flush=True)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

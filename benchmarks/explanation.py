@@ -14,7 +14,6 @@ config/calibration.yaml alone, of other shapes, measured in turn with it.
 
 from __future__ import annotations
 
-import argparse
 import os
 import subprocess
 import sys
@@ -25,7 +24,7 @@ from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parent))  # `python -P` leaves it out
 
@@ -41,15 +40,15 @@ from siliconprof.store.contents import Point
 from siliconprof.workloads import gpt2
 
 PLANTED_IN = "gpt2-tiny 4 x 128"
-TINY = {"size": "tiny", "batch_size": 4, "seq_len": 128}
+# By size, batch size and sequence length.
 TRAININGS: Mapping[str, dict[str, Any]] = {
-    "gpt2-nano 1 x 32": {"size": "nano", "batch_size": 1, "seq_len": 32},
-    "gpt2-nano 4 x 64": {"size": "nano", "batch_size": 4, "seq_len": 64},
-    PLANTED_IN: TINY,
-    "gpt2-tiny LoRA": TINY | {"lora_rank": 8},
-    "gpt2-nano 8 x 128": {"size": "nano", "batch_size": 8, "seq_len": 128},
-    "gpt2-mini 2 x 128": {"size": "mini", "batch_size": 2, "seq_len": 128},
-}
+    f"gpt2-{size} {batch} x {tokens}{' LoRA' * bool(rank)}": {"size": size, "batch_size": batch}
+    | {"seq_len": tokens, "lora_rank": rank}
+    for size, batch, tokens, rank in (
+        ("nano", 1, 32, 0), ("nano", 4, 64, 0), ("tiny", 4, 128, 0), ("tiny", 4, 128, 8),
+        ("nano", 8, 128, 0), ("mini", 2, 128, 0),
+    )
+}  # fmt: skip
 LEAST = {"batch_size": 1, "seq_len": 2, "dataset_vocab_size": 256}
 # Trainings of other shapes, which the shapes above are predicted from: those of an experiment.
 ASKED = yaml.safe_load((shared.ROOT / "config/calibration.yaml").read_text(encoding="utf-8"))
@@ -96,15 +95,9 @@ class Training(shared.Training):
                 sizes.n_layer, sizes.n_head, sizes.n_head, sizes.vocab_size, workload.lora_rank
             )
         super().__init__(workload, workload.parameters, backend, "fp32", threads)
-        self.cell = SimpleNamespace(timing={})  # as a session's
         self.model = ("gpt2", "plain", own.get("lora_rank", 0), "fp32")
         self.walls: list[float] = []  # of whole steps since the parts were last asked for
         self.used: list[dict[str, float | None]] = []
-
-    def progress(self, *_: Any) -> None:
-        """As a session's."""
-
-    timed = progress
 
     def whole_step_s(self) -> float:
         """Seconds of a whole step."""
@@ -120,7 +113,11 @@ class Training(shared.Training):
 
     def watched(self) -> Point:
         """The point of the whole steps since the last call, with a step's operators."""
-        point = operators.watch_step(cast(Any, self), self.step, self.clock)
+        nobody, cell = (lambda *_: None), SimpleNamespace(timing={})
+        session: Any = SimpleNamespace(
+            backend=self.backend, cell=cell, method={}, progress=nobody, timed=nobody
+        )
+        point = operators.watch_step(session, self.step, self.clock)
         steps = {name: [used[name] for used in self.used] for name in self.used[0]}
         point |= {
             "times": {"whole_step_s": self.walls},
@@ -139,17 +136,16 @@ class Training(shared.Training):
 
     def parts(self) -> dict[str, float]:
         """Seconds of each part of a step."""
-        parts = {
-            line["part"]: line["seconds"] for line in step_parts.parts_of_point(self.watched())
-        }
-        return dict.fromkeys(PARTS, 0.0) | parts
+        lines = step_parts.parts_of_point(self.watched())
+        found = {line["part"]: line["seconds"] for line in lines}
+        return {part: found.get(part, 0.0) for part in PARTS}
 
 
 class Plant(NamedTuple):
     """A cause of known kind, present while its context is open."""
 
     planted: Callable[[Training], Any]
-    found_in: tuple[str, ...]  # parts that should have it
+    found_in: str  # the part that should have it
     most_threads: int | None = None  # with which it is of that kind alone
 
 
@@ -159,11 +155,6 @@ def before_update(training: Training, wait: Callable[[], None]) -> Iterator[None
     hook = training.stepper.optimizer.register_step_pre_hook(lambda *_: wait())
     yield
     hook.remove()
-
-
-def sleep() -> None:
-    """Wait."""
-    time.sleep(PLANTED_S)
 
 
 def burn() -> None:
@@ -202,46 +193,37 @@ def slower_products(values: Any) -> Any:
 
 
 @contextmanager
-def other_process() -> Iterator[None]:
+def other_process(_: Training) -> Iterator[None]:
     """Another process that keeps the same core busy."""
     cores = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(cores)})
-    other = subprocess.Popen([sys.executable, "-c", "while True: pass"])
-    try:
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as other:
         time.sleep(0.2)
         yield
-    finally:
         other.kill()
-        other.wait()
-        os.sched_setaffinity(0, cores)
+    os.sched_setaffinity(0, cores)
 
 
+SLEEP = partial(time.sleep, PLANTED_S)
 PLANTS: Mapping[str, Plant] = {
-    "a sleep before each update": Plant(
-        partial(before_update, wait=sleep), (BLOCKED,), most_threads=1
-    ),
-    "another process on the same core": Plant(
-        lambda _: other_process(), (WAITING,), most_threads=1
-    ),
-    "work in Python before each update": Plant(partial(before_update, wait=burn), (FRAMEWORK,)),
+    "a sleep before each update": Plant(partial(before_update, wait=SLEEP), BLOCKED, 1),
+    "another process on the same core": Plant(other_process, WAITING, 1),
+    "work in Python before each update": Plant(partial(before_update, wait=burn), FRAMEWORK),
     "elementwise passes": Plant(
-        partial(activation, again=slower_elementwise), ("elementwise operators",)
+        partial(activation, again=slower_elementwise), "elementwise operators"
     ),
-    "further products": Plant(partial(activation, again=slower_products), ("products",)),
+    "further products": Plant(partial(activation, again=slower_products), "products"),
 }
 
 
-class Predicted(NamedTuple):
-    """A training's step: measured, and by what was measured elsewhere; all in seconds."""
+def predicted(backend: str, threads: int, rounds: int) -> pd.DataFrame:
+    """Each training, and the calibration's, in turn: its step, measured and by what is elsewhere.
 
-    step_s: float
-    operators_s: float  # its own, timed inside of steps
-    twin_s: float  # the framework's time in the twin
-    unseen_s: float | None  # of the whole step, by the calibration alone; None where it refuses
-
-
-def predicted(backend: str, threads: int, rounds: int) -> dict[str, Predicted]:
-    """Each training, and the calibration's, in turn."""
+    Returns:
+        a row for each training; all in seconds: `step_s`; `operators_s`, its own, timed inside of
+        steps; `twin_s`, the framework's time in the twin; `unseen_s` of the whole step, by the
+        calibration alone, None where it refuses.
+    """
     tested = {name: Training(name, threads, backend=backend) for name in TRAININGS}
     twins = {name: Training(name, threads, backend=backend, least=True) for name in TRAININGS}
     calibration = [Training(name, threads, backend=backend) for name in CALIBRATION]
@@ -263,83 +245,71 @@ def predicted(backend: str, threads: int, rounds: int) -> dict[str, Predicted]:
         itself = of_rounds(own[name])
         first = itself.operators[itself.operators["training"] == 0]
         unseen = timed.predict(first, training.model)
-        results[name] = Predicted(
-            float(itself.trainings["whole_step_median_s"].median()),
-            float(itself.trainings["operators_s"].median()),
-            median(framework[name]),
-            None if unseen.refusal else unseen.seconds,
-        )
-    return results
+        results[name] = {
+            "step_s": itself.trainings["whole_step_median_s"].median(),
+            "operators_s": itself.trainings["operators_s"].median(),
+            "twin_s": median(framework[name]),
+            "unseen_s": None if unseen.refusal else unseen.seconds,
+        }
+    return pd.DataFrame.from_dict(results, orient="index").astype(float)
 
 
-def closure(of: str, found: Mapping[str, Predicted]) -> float:
-    """A step over its operators and the twin's framework, the median of all trainings but one."""
-    others = (one for name, one in found.items() if name != of)
-    return median([one.step_s / (one.operators_s + one.twin_s) for one in others])
-
-
-def summary(errors: Sequence[float]) -> str:
+def summary(errors: pd.Series) -> str:
     """Their mean size, bias and worst."""
-    size, bias = sum(map(abs, errors)) / len(errors), sum(errors) / len(errors)
-    return f"mean of sizes {size:.1%}, bias {bias:+.1%}, worst {max(errors, key=abs):+.1%}"
+    worst = errors.loc[errors.abs().idxmax()]
+    return f"mean of sizes {errors.abs().mean():.1%}, bias {errors.mean():+.1%}, worst {worst:+.1%}"
 
 
-def found(plant: Plant, rounds: int, threads: int) -> tuple[float, float, float]:
-    """(seconds of the gap that was planted, found in the right parts, found in none)."""
+def found(plant: Plant, rounds: int, threads: int) -> pd.Series:
+    """Seconds: `gap` that was planted, found in the `right` part, and in `none`."""
     plain, planted = (Training(PLANTED_IN, threads) for _ in range(2))
-    gaps, right, rest = [], [], []
+    lines = []
     for index in range(rounds + 1):  # the first warms up
         steps, parts = [], []
         for training, context in ((plain, nullcontext()), (planted, plant.planted(planted))):
             with context:
                 steps.append(training.median_s())
                 parts.append(training.parts())
-        if index:
-            change = {part: parts[1][part] - parts[0][part] for part in PARTS}
-            gaps.append(steps[1] - steps[0])
-            right.append(sum(change[part] for part in plant.found_in))
-            rest.append(gaps[-1] - sum(change[part] for part in PARTS))
-    return median(gaps), median(right), median(rest)
+        gap_s, change = steps[1] - steps[0], pd.Series(parts[1]) - pd.Series(parts[0])
+        line = {"gap": gap_s, "right": change[plant.found_in], "none": gap_s - change.sum()}
+        lines += [line] * bool(index)
+    return pd.DataFrame(lines).median()
 
 
-def main() -> int:
+def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--rounds", type=int, default=5)
-    rounds = parser.parse_args().rounds
+    rounds = shared.arguments(__doc__, rounds=5).rounds
     for backend, threads in (("torch-cpu", 1), ("torch-cpu", 2), ("mlx", 2)):
-        on = f"{backend}, {threads} thread(s)"
-        print(
-            f"\n| training, {on} | step ms | its operators | framework, elsewhere | error "
-            "| shapes unseen | error |"
+        print(f"\n{backend}, {threads} thread(s); an error is relative to the step")
+        steps = predicted(backend, threads, rounds)
+        ratios = (steps["operators_s"] + steps["twin_s"]) / steps["step_s"]
+        # A factor of all trainings but one closes that one's sum.
+        factors = pd.Series({name: (1 / ratios.drop(name)).median() for name in ratios.index})
+        timed, unseen = factors * ratios - 1, steps["unseen_s"] / steps["step_s"] - 1
+        table = pd.DataFrame(
+            {
+                "step ms": 1e3 * steps["step_s"],
+                "its operators": 1e3 * steps["operators_s"],
+                "framework, elsewhere": 1e3 * steps["twin_s"],
+                "error": timed.map("{:+.1%}".format),
+                "shapes unseen": 1e3 * steps["unseen_s"],
+                "its error": unseen.map("{:+.1%}".format),
+            }
         )
-        print("| --- | --- | --- | --- | --- | --- | --- |")
-        plain, timed, unseen = [], [], []
-        measured = predicted(backend, threads, rounds)
-        for name, one in measured.items():
-            plain.append((one.operators_s + one.twin_s) / one.step_s - 1)
-            timed.append(closure(name, measured) * (1 + plain[-1]) - 1)
-            told = "refused | -"
-            if one.unseen_s is not None:
-                unseen.append(one.unseen_s / one.step_s - 1)
-                told = f"{1e3 * one.unseen_s:.2f} | {unseen[-1]:+.1%}"
-            figures = " | ".join(f"{1e3 * s:.2f}" for s in one[:3])
-            print(f"| {name} | {figures} | {timed[-1]:+.1%} | {told} |", flush=True)
-        print(f"operators timed: {summary(timed)}; without the factor: {summary(plain)}")
-        if unseen:
-            print(f"shapes unseen: {summary(unseen)}")
+        print(table.to_string(float_format="%.2f", na_rep="refused"))
+        print(f"operators timed: {summary(timed)}; without the factor: {summary(ratios - 1)}")
+        if unseen.notna().any():
+            print(f"shapes unseen: {summary(unseen)}", flush=True)
         if backend != "torch-cpu":
             continue
-        print(f"\n| planted, {on} | gap ms | in the right parts | in none |")
-        print("| --- | --- | --- | --- |")
+        print("\nplanted                             gap ms  in the right parts  in none")
         for name, plant in PLANTS.items():
             if threads > (plant.most_threads or threads):
                 continue
-            gap_s, right_s, rest_s = found(plant, rounds, threads)
-            shares = f"{right_s / gap_s:.0%} | {rest_s / gap_s:.0%}"
-            print(f"| {name} | {1e3 * gap_s:.2f} | {shares} |", flush=True)
-    return 0
+            s = found(plant, rounds, threads)
+            shares = f"{s['right'] / s['gap']:19.0%} {s['none'] / s['gap']:8.0%}"
+            print(f"{name:34} {1e3 * s['gap']:7.2f} {shares}", flush=True)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -12,8 +12,6 @@ Prints its seed and how many faults of each kind were survived; ends at the firs
 
 from __future__ import annotations
 
-import argparse
-import csv
 import hashlib
 import os
 import random
@@ -25,16 +23,18 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))  # `python -P` leaves it out
 
+import pandas as pd
 import psutil
 import shared
 from siliconprof.errors import UserError
 from siliconprof.measure.fork_server import PROCESS_NAME
 from siliconprof.store import record
+from started_processes import started_with
 
 LOCK_VARIABLE = "SILICONPROF_LOCK_FILE"  # in every process of a checkout: so orphans are found
 TABLE = "results/tables/cells.csv"
@@ -65,18 +65,17 @@ class Scratch:
     def make_due(self) -> None:
         """Have every cell due again, beside the records of before."""
         self.seed += 1
-        text = shared.experiment(CELLS, host="desk", seed=self.seed)
-        (self.path / "config/config.yaml").write_text(text, encoding="utf-8")
+        shared.configure(self.path, shared.experiment(CELLS, host="desk", seed=self.seed))
 
     def begin(self, *arguments: str) -> subprocess.Popen:
         """Start `snakemake --cores 1 …` as after `--unlock`, in a session of its own, and go on."""
         shutil.rmtree(self.path / ".snakemake/locks", ignore_errors=True)
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("SILICONPROF_")}
+        own = {"PYTHONDONTWRITEBYTECODE": "1", LOCK_VARIABLE: self.lock}
         with open(self.output, "wb") as output:
             return subprocess.Popen(
-                [sys.executable, "-m", "snakemake", "--cores", "1", *arguments],
+                [sys.executable, "-m", *shared.SNAKEMAKE, *arguments],
                 cwd=self.path,
-                env=environment | {"PYTHONDONTWRITEBYTECODE": "1", LOCK_VARIABLE: self.lock},
+                env=shared.environment(self.path, **own),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -95,30 +94,20 @@ class Scratch:
     def processes(self, word: str = "") -> list[psutil.Process]:
         """What runs for this checkout with a word in its command line."""
         found = []
-        for process in psutil.process_iter():
-            try:
+        for process in started_with(LOCK_VARIABLE, self.lock):
+            with suppress(psutil.Error):  # has ended
                 named = not word or word in process.cmdline()
-                named |= word == CHILD and process.name() == PROCESS_NAME
-                if (
-                    named
-                    and process.status() != psutil.STATUS_ZOMBIE
-                    and process.environ().get(LOCK_VARIABLE) == self.lock
-                ):
+                if named or (word == CHILD and process.name() == PROCESS_NAME):
                     found.append(process)
-            except psutil.Error:
-                continue  # has ended, or is somebody else's
         return found
 
     def finished(self) -> dict[Path, str]:
         """Records of today's config that are whole -> SHA-256 of the file."""
         found = {}
         for path in (self.path / "results/records").rglob("*.json"):
-            try:
-                seed = record.read(path)["cell"]["seed"]
-                if seed == self.seed:
+            with suppress(UserError, FileNotFoundError):
+                if record.read(path)["cell"]["seed"] == self.seed:
                     found[path] = hashlib.sha256(path.read_bytes()).hexdigest()
-            except (UserError, FileNotFoundError):
-                continue
         return found
 
     def intact(self, before: Mapping[Path, str], but: int = 0) -> None:
@@ -147,8 +136,8 @@ class Scratch:
         self.intact(before)
         leftovers = list((self.path / "results").rglob(".*.tmp"))
         assert not leftovers, f"left lying: {leftovers}"
-        with open(self.path / TABLE, newline="", encoding="utf-8") as stream:
-            rows = sorted((row["workload"], row["record_sha256"]) for row in csv.DictReader(stream))
+        table = pd.read_csv(self.path / TABLE, dtype=str)[["workload", "record_sha256"]]
+        rows = sorted(table.itertuples(index=False, name=None))
         found = [record.read(path) for path in self.finished()]
         here = sorted((data["cell"]["workload"], data["sha256"]) for data in found)
         assert rows == here and len(rows) == CELLS, f"rows {rows}, records {here}"
@@ -171,11 +160,9 @@ def full(results: Path) -> Iterator[None]:
     """All room on a disk is taken."""
     filler = results / "filler"
     with open(filler, "wb", buffering=0) as stream:  # a buffer would be written again at the end
-        try:
+        with suppress(OSError):
             while True:
                 stream.write(bytes(2**16))
-        except OSError:
-            pass
     yield
     filler.unlink()
 
@@ -262,21 +249,17 @@ def campaign(folder: Path, seed: int, rounds: int) -> Counter[str]:
     return survived
 
 
-def main() -> int:
+def main() -> None:
     """Run and print."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--rounds", type=int, default=10, help="each with a fault of every kind")
-    parser.add_argument("--seed", type=int, default=time.time_ns() % 10**9)
-    arguments = parser.parse_args()
-    print(f"seed {arguments.seed}", flush=True)
+    asked = shared.arguments(__doc__, rounds=10, seed=time.time_ns() % 10**9)
+    print(f"seed {asked.seed}", flush=True)
     with tempfile.TemporaryDirectory(prefix="faults-") as folder:
-        survived = campaign(Path(folder), arguments.seed, arguments.rounds)
+        survived = campaign(Path(folder), asked.seed, asked.rounds)
     for fault, count in sorted(survived.items()):
         print(f"{count:6} {fault}")
     if not MOUNTS:
         print("not injected: a full disk (it needs root on Linux)")
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -13,17 +13,14 @@ prediction for torch-cuda and torch-mps, are measured by nothing here.
 
 from __future__ import annotations
 
-import argparse
-import json
 import re
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))  # `python -P` leaves it out
 
-from shared import trained, workload_of
+from shared import arguments, python, trained, workload_of
 from siliconprof import plugins
 from siliconprof.memory import footprint
 
@@ -122,42 +119,31 @@ def measure(shape: str) -> int:
     return int(peak_bytes)
 
 
-def row(shape: str) -> dict[str, Any]:
-    """One shape, predicted here and measured in a fresh process."""
+def peak(shape: str) -> tuple[int, float]:
+    """Bytes of one shape, measured in a fresh process, and the prediction over them."""
     name, precision, workload = read(shape)
     predicted = footprint.total(workload.memory_bytes(precision, name))
-    command = [sys.executable, __file__, "--measure", shape]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(f"{shape}: {(done.stderr.strip().splitlines() or ['?'])[-1]}")
-    measured = int(done.stdout.split()[-1])
-    ratio = predicted / measured
-    return {"shape": shape, "measured_bytes": measured, "ratio": ratio}
+    measured = int(python(__file__, "--measure", shape).split()[-1])
+    return measured, predicted / measured
 
 
 def main() -> int:
     """Print a line for every shape; 1 when one is missed."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--only", default="", help="shapes whose label matches this expression")
-    parser.add_argument("--json", action="store_true", help="as JSON, one list")
-    parser.add_argument("--measure", help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.measure:
-        print(measure(arguments.measure))
+    asked = arguments(__doc__, only="", measure="")
+    if asked.measure:
+        print(measure(asked.measure))
         return 0
-    rows = []
+    missed = 0
     for shape in (*FITTED, *HELD_OUT):
-        if not re.search(arguments.only, shape):
-            continue
-        rows.append(row(shape))
-        if not arguments.json:
+        if re.search(asked.only, shape):
+            measured, ratio = peak(shape)
             used = "fitted" if shape in FITTED else "held-out"
-            ratio, mib = rows[-1]["ratio"], rows[-1]["measured_bytes"] / 2**20
-            verdict = "" if abs(ratio - 1) <= BOUND else f"MISSED {BOUND:.0%}"
-            print(f"{shape:60} {mib:8.1f} MiB {ratio:.3f} {used:8} {verdict}", flush=True)
-    if arguments.json:
-        print(json.dumps(rows, indent=1))
-    return int(any(abs(entry["ratio"] - 1) > BOUND for entry in rows))
+            is_missed = abs(ratio - 1) > BOUND
+            missed |= is_missed
+            verdict = f"MISSED {BOUND:.0%}" * is_missed
+            told = f"{measured / 2**20:8.1f} MiB {ratio:.3f} {used:8} {verdict}"
+            print(f"{shape:60} {told}", flush=True)
+    return missed
 
 
 if __name__ == "__main__":

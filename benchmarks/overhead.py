@@ -12,11 +12,7 @@ take. The ratios compare the ways within this run: this machine's own speed is i
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import json
-import os
-import statistics
 import sys
 import tempfile
 import time
@@ -26,6 +22,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))  # `python -P` leaves it out
 
+import pandas as pd
 import shared
 import slurm_daemons
 import ssh_hosts
@@ -54,10 +51,11 @@ def ways(scratch: Path) -> Iterator[dict[str, Way]]:
             there = {LABEL: {"ssh": LABEL, "folder": folder.name, "environment": sys.prefix}}
             (folder / "config" / "hosts.yaml").write_text(yaml.safe_dump(there))
             cli = ("siliconprof.pipeline.cli", "collect", "--ssh-config", str(config))
-            python(*cli, folder=folder)
+            python("-m", *cli, folder=folder)
 
         def snakemake(*options: str, **more: str) -> Callable[[Path], object]:
-            return lambda folder: python("snakemake", "measured", *options, folder=folder, **more)
+            command = ("-m", "snakemake", "measured", *options)
+            return lambda folder: python(*command, folder=folder, **more)
 
         resources = {"slurm_partition": NODE.partition, "constraint": NODE.features}
         jobs = {"cluster": {LABEL: {"device": "cpu", "resources": resources}}}
@@ -75,66 +73,50 @@ def ways(scratch: Path) -> Iterator[dict[str, Way]]:
 def grow(folder: Path, way: Way, number: int) -> tuple[float, list[float]]:
     """(wall seconds of a run after which there are so many cells, what its records account for)."""
     run, more = way
-    (folder / "config" / "config.yaml").write_text(shared.experiment(number, **more))
-    before = set((folder / "results" / "records").rglob("*.json"))
+    shared.configure(folder, shared.experiment(number, **more))
+    before = shared.records(folder)
     started = time.perf_counter()
     run(folder)
     wall_s = time.perf_counter() - started
-    paths = sorted((folder / "results" / "records").rglob("*.json"))
-    records = [json.loads(path.read_text()) for path in paths if path not in before]
-    wrong = [f"{r['cell']['workload']}: {r['reason']}" for r in records if r["status"] != "ok"]
-    if wrong or len(paths) != number:
-        raise SystemExit(f"{folder.name}: {len(paths)} of {number} records; {'; '.join(wrong)}")
-    return wall_s, [record["accounting"]["wall_s"] for record in records]
+    records = shared.records(folder)
+    new = [record for path, record in records.items() if path not in before]
+    wrong = [f"{r['cell']['workload']}: {r['reason']}" for r in new if r["status"] != "ok"]
+    if wrong or len(records) != number:
+        raise SystemExit(f"{folder.name}: {len(records)} of {number} records; {'; '.join(wrong)}")
+    return wall_s, [record["accounting"]["wall_s"] for record in new]
 
 
-def measure(folder: Path, way: Way) -> tuple[float, float, float, float]:
+def measure(folder: Path, way: Way) -> dict[str, float]:
     """Seconds: of a cell, its overhead, the fixed part of a run, all in per cell."""
     grow(folder, way, 1)
     short_s, _ = grow(folder, way, 1 + FEW)
     long_s, cells = grow(folder, way, 1 + FEW + MANY)
-    per_cell_s = (long_s - short_s) / (MANY - FEW)
-    cell_s = statistics.mean(cells)
-    fixed_s, all_in_s = short_s - FEW * per_cell_s, (long_s - sum(cells)) / MANY
-    return cell_s, per_cell_s - cell_s, fixed_s, all_in_s
-
-
-def show(found: dict[str, list[tuple[float, float, float, float]]]) -> None:
-    """The table: medians, and ratios to local."""
-    print("way           a cell      overhead   × local    fixed part    all in, per cell")
-    middle = {
-        way: [*map(statistics.median, zip(*runs, strict=True))] for way, runs in found.items()
+    per_cell_s, cell_s = (long_s - short_s) / (MANY - FEW), sum(cells) / MANY
+    return {
+        "a cell, s": cell_s,
+        "overhead, s": per_cell_s - cell_s,
+        "fixed part, s": short_s - FEW * per_cell_s,
+        "all in, per cell, s": (long_s - sum(cells)) / MANY,
     }
-    for way, (cell_s, overhead_s, fixed_s, all_in_s) in middle.items():
-        print(
-            f"{way:8}{cell_s:10.2f} s{overhead_s:12.2f} s{overhead_s / middle['local'][1]:10.1f}"
-            f"{fixed_s:12.1f} s{all_in_s:18.2f} s"
-        )
 
 
-def main() -> int:
+def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--repeats", type=int, default=3, help="of everything; the median counts")
-    arguments = parser.parse_args()
+    asked = shared.arguments(__doc__, repeats=3)
     if reason := slurm_daemons.missing() or ssh_hosts.missing():
-        print(f"cannot be measured here: {reason}", file=sys.stderr)
-        return 2
-    for name in [name for name in os.environ if name.startswith("SILICONPROF_")]:
-        del os.environ[name]
-    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
-    found: dict[str, list[tuple[float, float, float, float]]] = {}
+        raise SystemExit(f"cannot be measured here: {reason}")
+    found = []
     with tempfile.TemporaryDirectory() as scratch, ways(Path(scratch)) as all_ways:
-        for repeat in range(arguments.repeats):
+        for repeat in range(asked.repeats):
             for name, way in all_ways.items():
-                folder = shared.copied(
-                    Path(scratch) / f"{name}-{repeat}", "__pycache__", "measured"
-                )
-                found.setdefault(name, []).append(measure(folder, way))
+                folder = Path(scratch) / f"{name}-{repeat}"
+                shared.copied(folder, "__pycache__", "measured")
+                found.append({"way": name} | measure(folder, way))
     print("medians; overhead: one cell more, less what its record accounts for")
-    show(found)
-    return 0
+    table = pd.DataFrame(found).groupby("way", sort=False).median()
+    table["× local"] = table["overhead, s"] / table["overhead, s"]["local"]
+    print(table.round(2).to_string())
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -11,11 +11,8 @@ quote shares and ratios, not one absolute time.
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import platform
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -27,9 +24,13 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))  # `python -P` leaves it out
 
-from shared import ROOT, USUAL, as_ratio, copied
+import bare
+import probes
+import render
+from shared import ROOT, SNAKEMAKE, arguments, as_ratio, copied, environment, python, records
 from siliconprof import formatting
 from siliconprof.hosts.machine import cpu_model
+from siliconprof.stats.statistics import median
 from siliconprof.store import matrix_file
 
 TABLE = ROOT / "benchmarks" / "results.md"
@@ -46,9 +47,9 @@ Line = tuple[str, str, str, str]  # a row of the table: what, against what, foun
 def snakemake(folder: Path, *arguments: str) -> tuple[float, float]:
     """Seconds of one `snakemake --cores 1 …`, and until its first cell's numbers stood there."""
     started, first_s = time.perf_counter(), 0.0
-    command = [sys.executable, "-m", "snakemake", "--cores", "1", *arguments]
+    command, own = [sys.executable, "-m", *SNAKEMAKE, *arguments], environment(folder)
     pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    with subprocess.Popen(command, cwd=folder, env=USUAL, **pipes) as process:
+    with subprocess.Popen(command, cwd=folder, env=own, **pipes) as process:
         lines = []
         for line in process.stdout or ():
             lines.append(line)
@@ -70,32 +71,27 @@ def of_the_run(folder: Path, times_s: tuple[float, float] | None) -> list[Line]:
     Args:
         times_s: of the whole, and until its first number; None for one that was not timed here.
     """
-    records = [json.loads(p.read_text()) for p in (folder / "results/records").rglob("*.json")]
-    timed_s = sum(record["accounting"].get("timed_s", 0.0) for record in records)
-    failed = sum(record["status"] not in ("ok", "unsupported", "skipped") for record in records)
+    cells = records(folder).values()
+    timed_s = sum(record["accounting"].get("timed_s", 0.0) for record in cells)
+    failed = sum(record["status"] not in ("ok", "unsupported", "skipped") for record in cells)
     cpu = matrix_file.read(folder / "results/matrix.json").host["cpu"]
     goal_s = WHOLE_RUN_S if "avx512f" in cpu["features"] else WITHOUT_AVX512_S
-    whole = f"default run, {len(records)} cells, {failed} failed"
+    whole = f"default run, {len(cells)} cells, {failed} failed"
     if times_s is None:
         return [(whole, "–", "not timed", f"{goal_s:.0f} s")]
     wall_s, first_s = times_s
-    share = timed_s / wall_s
+    share = against(f"{timed_s / wall_s:.2f}", timed_s / wall_s >= TIMED_SHARE)
     first = against(f"{first_s:.1f} s", 0 < first_s <= FIRST_NUMBER_S)
     return [
         ("first measured number on the terminal", "–", first, f"{FIRST_NUMBER_S:.0f} s"),
         (whole, "–", against(f"{wall_s:.0f} s", wall_s <= goal_s), f"{goal_s:.0f} s"),
-        (
-            "inside timed regions",
-            "its wall clock",
-            against(f"{share:.2f}", share >= TIMED_SHARE),
-            f"{TIMED_SHARE}",
-        ),
+        ("inside timed regions", "its wall clock", share, f"{TIMED_SHARE}"),
     ]
 
 
 def of_the_page(folder: Path) -> list[Line]:
     """What making the page again costs."""
-    idle_s = statistics.median(snakemake(folder, "report")[0] for _ in range(3))
+    idle_s = median([snakemake(folder, "report")[0] for _ in range(3)])
     whole_s, _ = snakemake(folder, "--forcerun", "render", "--", "report")
     return [
         ("nothing to do", "–", f"{idle_s:.1f} s", "–"),
@@ -103,27 +99,18 @@ def of_the_page(folder: Path) -> list[Line]:
     ]
 
 
-def asked(folder: Path, script: str, *arguments: str) -> Any:
-    """What another benchmark of a copy prints as JSON."""
-    command = [sys.executable, f"benchmarks/{script}", "--json", *arguments]
-    done = subprocess.run(
-        command, cwd=folder, env=USUAL, check=True, stdout=subprocess.PIPE, text=True
-    )
-    return json.loads(done.stdout)
-
-
 def of_the_steps(folder: Path, rounds: int) -> list[Line]:
     """What measuring adds to a training's step."""
     goals = (1.01, 1.01, 1.00, 1.00, 1.00)
-    ratios = asked(folder, "bare.py", "--rounds", str(rounds))
     of = f"the other, {formatting.count(rounds, 'round')}"
     lines = [
         # missed where the whole interval is above
         (f"step of {what}", of, against(as_ratio(found), found[1] <= goal), f"{goal:.2f}")
-        for (what, found), goal in zip(ratios.items(), goals, strict=True)
+        for (what, found), goal in zip(bare.ratios(folder, rounds).items(), goals, strict=True)
     ]
-    pairs = str(rounds * PAIRS_OF_BLOCKS)
-    found = asked(folder, "probes.py", "--probes", "all", "--pairs", pairs)["all"]["ratio_of_means"]
+    pairs = rounds * PAIRS_OF_BLOCKS
+    ((_, found_of_all),) = probes.costs(["all"], pairs)
+    found = found_of_all["ratio_of_means"]
     goal = f"1.003, the interval below {PROBES_AT_MOST}"
     cost = against(as_ratio(found), found[2] < PROBES_AT_MOST)
     return [
@@ -135,10 +122,9 @@ def of_the_steps(folder: Path, rounds: int) -> list[Line]:
 def of_many_cells(cells: int) -> Line:
     """What the stages after measuring cost where there are many cells; the goals are for 1,000."""
     steps = 100 * cells
-    numbers = ("--cells", str(cells), "--steps", str(steps))
-    stages = asked(ROOT, "render.py", *numbers)["stages"].values()
-    wall_s = sum(stage["wall_s"] for stage in stages)
-    peak = max(stage["peak_rss_bytes"] for stage in stages) / 2**20
+    stages = render.stages(cells, steps)[0].values()
+    wall_s = sum(stage.wall_s for stage in stages)
+    peak = max(stage.peak_rss_bytes for stage in stages) / 2**20
     found = against(f"{wall_s:.0f} s, {peak:.0f} MiB", wall_s <= PAGE_S and peak <= PAGE_MIB)
     what = f"all after measuring, {cells:,} cells and {steps:,} steps"
     return (what, "–", found, f"{PAGE_S:.0f} s, {PAGE_MIB:.0f} MiB")
@@ -155,17 +141,9 @@ def machine() -> str:
     )
 
 
-def main() -> int:
+def main() -> None:
     """Run, print, and write the table."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--rounds", type=int, default=5, help="of a step's two sides; 0 = none")
-    parser.add_argument(
-        "--finished",
-        type=Path,
-        help="a copy with the default run in it; default: run it, and time it",
-    )
-    parser.add_argument("--cells", type=int, default=1000, help="of the stages after measuring")
-    arguments = parser.parse_args()
+    asked = arguments(__doc__, rounds=5, finished="", cells=1000)
     about = machine()
     rows: list[str] = []
 
@@ -178,22 +156,19 @@ def main() -> int:
     print(f"{about}\n")
     add(("What", "Against", "Found", "Goal"), ("---", "---", "---", "---"))
     with tempfile.TemporaryDirectory() as scratch:
-        folder, times_s = arguments.finished, None
-        if folder is None:
+        folder, times_s = Path(asked.finished), None
+        if not asked.finished:
             folder = copied(Path(scratch) / "project")
             snakemake(folder, "-n", "report")  # compiles the modules and detects the host
-            command = [sys.executable, "-m", "siliconprof.pipeline.cli", "doctor"]
-            path = {"PYTHONPATH": str(folder / "workflow")}
-            subprocess.run(command, cwd=folder, env=USUAL | path, capture_output=True, check=False)
+            python("-m", "siliconprof.pipeline.cli", "doctor", folder=folder, check=False)
             times_s = snakemake(folder, "report")
         add(*of_the_run(folder, times_s))
         add(*of_the_page(folder))
-        if arguments.rounds:
-            add(*of_the_steps(folder, arguments.rounds))
-    add(of_many_cells(arguments.cells))
+        if asked.rounds:
+            add(*of_the_steps(folder, asked.rounds))
+    add(of_many_cells(asked.cells))
     TABLE.write_text(f"# What the pipeline costs\n\n`make bench` on {about}.\n\n{''.join(rows)}")
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

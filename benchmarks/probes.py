@@ -14,13 +14,10 @@ hardware costs differently: run it there.
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import random
-import statistics
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,14 +25,16 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))  # `python -P` leaves it out
 
 import numpy as np
-from shared import as_ratio, ratio, trained, whole_step_s, workload_of
+from shared import arguments, as_ratio, ratio, trained, whole_step_s, workload_of
 from siliconprof import plugins
 from siliconprof.datasets import training_data
 from siliconprof.session.sampler import Sampler
+from siliconprof.stats.statistics import median
 
 VOCABULARY = 512
 TRAINING = {"size": "nano", "seq_len": 64, "batch_size": 4, "dataset_vocab_size": VOCABULARY}
 TOKENS = 2**16
+BLOCK_S = 1.0
 
 
 def step_of(threads: int) -> tuple[Callable[[], float], Any]:
@@ -54,7 +53,7 @@ def step_of(threads: int) -> tuple[Callable[[], float], Any]:
 
 def block(step: Callable[[], float], steps: int) -> float:
     """Mean seconds of so many steps, after one that does not count."""
-    return statistics.fmean([step() for _ in range(1 + steps)][1:])
+    return float(np.mean([step() for _ in range(1 + steps)][1:]))
 
 
 def compare(
@@ -76,37 +75,30 @@ def compare(
                 blocks[on].append(block(step, steps))
             shares.append(sum(s.get("share_of_wall", 0.0) for s in sampler.summaries.values()))
     found = ratio(blocks[True], blocks[False])
-    return {"ratio_of_means": found, "share_of_wall": statistics.median(shares)}
+    return {"ratio_of_means": found, "share_of_wall": median(shares)}
 
 
-def main() -> int:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    parser.add_argument("--pairs", type=int, default=20, help="pairs of blocks, at least")
-    parser.add_argument("--block-s", type=float, default=1.0, help="seconds of a block")
-    parser.add_argument("--probes", nargs="+", metavar="NAME", help="these, or none, or all")
-    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
-    arguments = parser.parse_args()
+def costs(names: Sequence[str], pairs: int) -> Iterator[tuple[str, dict[str, Any]]]:
+    """What probes cost by `compare`, these alone, `none` or `all`; without names each of them."""
     choices: dict[str, Sequence[str] | None] = {"none": [], "all": None}
     for name in plugins.names("probes"):
         if plugins.load("probes", name).available()[0]:
             choices[name] = [name]
-    step, backend = step_of(arguments.threads)
+    step, backend = step_of(os.cpu_count() or 1)
     block(step, 20)  # warm-up
-    steps = max(10, round(arguments.block_s / block(step, 20)))
-    result: dict[str, Any] = {}
-    for name in arguments.probes or choices:
-        found = compare(step, backend, choices[name], arguments.pairs, steps)
-        result[name] = found
-        if not arguments.json:
-            cost = as_ratio(found["ratio_of_means"])
-            share = f"{found['share_of_wall']:.3%} of the wall clock"
-            print(f"{name:14} mean step {cost}, {share}", flush=True)
-    if arguments.json:
-        print(json.dumps(result))
-    return 0
+    steps = max(10, round(BLOCK_S / block(step, 20)))
+    for name in names or choices:
+        yield name, compare(step, backend, choices[name], pairs, steps)
+
+
+def main() -> None:
+    """Measure and print."""
+    asked = arguments(__doc__, pairs=20, probes=[""])
+    for name, found in costs([*filter(None, asked.probes)], asked.pairs):
+        cost = as_ratio(found["ratio_of_means"])
+        share = f"{found['share_of_wall']:.3%} of the wall clock"
+        print(f"{name:14} mean step {cost}, {share}", flush=True)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

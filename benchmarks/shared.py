@@ -1,33 +1,44 @@
-"""What benchmarks share: copies of this checkout, an experiment of cheap cells, ratios."""
+"""What benchmarks share: copies of this checkout, commands in them, cheap cells, ratios."""
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
-import shutil
 import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "workflow"))
-sys.path.append(str(ROOT / "tests"))
+BESIDE = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(BESIDE / "workflow"))
+sys.path.append(str(BESIDE / "tests"))
 
 from measuring import Training
+from project_copy import ROOT, copy_parts
 from siliconprof import plugins
 from siliconprof.stats.statistics import median, median_interval
 
-PARTS = (
-    *("Snakefile", "workflow", "config", "envs", "profiles", "report", "benchmarks"),
-    "pyproject.toml",
-)
-CONFIG = str(ROOT / "config" / "config.yaml")
 TIMING = {"warmup_iterations": 1, "warmup_budget_s": 0, "iterations": 3, "max_iterations": 3,
           "budget_s": 0, "energy_window_s": 0}  # fmt: skip
-# Images for containers set it: every process would compile this package anew.
-USUAL = {name: v for name, v in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+SNAKEMAKE = ("snakemake", "--cores", "1")  # of `python -m`
+
+
+def arguments(doc: str | None, **defaults: Any) -> argparse.Namespace:
+    """What a benchmark is told: options by their defaults, a list or a flag where these are one."""
+    raw = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=doc, formatter_class=raw)
+    for name, default in defaults.items():
+        how: dict[str, Any] = {"action": "store_true"}
+        if isinstance(default, list):
+            how = {"nargs": "+", "type": type(default[0]), "default": default}
+        elif default is not False:
+            how = {"type": type(default), "default": default}
+        parser.add_argument(f"--{name}", **how)
+    return parser.parse_args()
 
 
 def experiment(n_workloads: int, **more: Any) -> str:
@@ -50,20 +61,39 @@ def experiment(n_workloads: int, **more: Any) -> str:
 
 
 def copied(folder: Path, *ignored: str) -> Path:
-    """A copy of this checkout without results."""
-    folder.mkdir(parents=True)
-    ignore = shutil.ignore_patterns("*.egg-info", "*.zip", *ignored)
-    for part in PARTS:
-        if (ROOT / part).is_dir() and not (ROOT / part).is_symlink():
-            shutil.copytree(ROOT / part, folder / part, ignore=ignore)
-        else:
-            shutil.copy2(ROOT / part, folder / part, follow_symlinks=False)
-    (folder / "results").mkdir()
+    """A copy of this checkout with an empty folder of results."""
+    (copy_parts(folder, "*.zip", *ignored) / "results").mkdir()
     return folder
 
 
-def python(*words: str, folder: Path = ROOT, **more: str) -> str:
-    """What `python -m …` prints in a checkout.
+def configure(folder: Path, config: str) -> None:
+    """Write the config of a checkout."""
+    (folder / "config" / "config.yaml").write_text(config, encoding="utf-8")
+
+
+def records(folder: Path) -> dict[Path, dict[str, Any]]:
+    """Every record of a checkout, by its file."""
+    paths = sorted((folder / "results/records").rglob("*.json"))
+    return {path: json.loads(path.read_text(encoding="utf-8")) for path in paths}
+
+
+def environment(folder: Path, **more: str) -> dict[str, str]:
+    """The variables of a command in a checkout: rules say `python`; no other run's are in it."""
+    # Images for containers set the last: every process would compile this package anew.
+    others = ("SILICONPROF_", "PYTHONDONTWRITEBYTECODE")
+    own = {name: value for name, value in os.environ.items() if not name.startswith(others)}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{own['PATH']}"
+    return own | {"PATH": path, "PYTHONPATH": str(folder / "workflow")} | more
+
+
+def python(
+    *words: str,
+    folder: Path = ROOT,
+    check: bool = True,
+    executable: str = sys.executable,
+    **more: str,
+) -> str:
+    """What `python …` prints in a checkout.
 
     Args:
         more: environment variables.
@@ -71,37 +101,42 @@ def python(*words: str, folder: Path = ROOT, **more: str) -> str:
     Raises:
         SystemExit: it fails; the message has the end of what it wrote.
     """
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # rules say `python`
-    environment = os.environ | {"PATH": path, "PYTHONPATH": str(folder / "workflow")} | more
-    command = [sys.executable, "-m", *words]
-    done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
-    )
-    if done.returncode:
+    own, command = environment(folder, **more), [executable, *words]
+    done = subprocess.run(command, cwd=folder, env=own, capture_output=True, text=True)
+    if check and done.returncode:
         raise SystemExit(f"{' '.join(words)}: exit {done.returncode}\n{done.stderr[-4000:]}")
     return done.stdout
 
 
-def planned_cells(configfile: str, *config: str) -> list[dict[str, Any]]:
-    """The cells that a config has on this host's CPU, without their energy windows.
+class Used(NamedTuple):
+    """What a process used, with those that it waited for."""
+
+    wall_s: float
+    processor_s: float
+    peak_rss_bytes: int
+
+
+def used(command: Sequence[str], folder: Path, executable: str | None = None, **more: str) -> Used:
+    """What a command in a checkout uses.
 
     Args:
-        config: what Snakemake's `--config` would lay over it, such as `model=folder`.
+        executable: what is run in the place of the command's first word.
+        more: environment variables.
+
+    Raises:
+        SystemExit: it fails; the message has the end of what it wrote.
     """
-    only = ("--configfile", configfile, "--replace-workflow-config")
-    only += ("--config", *config) if config else ()
-    plan = json.loads(python("siliconprof.pipeline.cli", "plan", *only, "--json"))
-    cells = [entry["cell"] for entry in plan["cells"]]
-    for cell in cells:
-        cell["timing"]["energy_window_s"] = 0
-    return [cell for cell in cells if cell["device_kind"] == "cpu"]
-
-
-def measured(cell: str, folder: Path, **more: str) -> dict[str, Any]:
-    """The record of a cell that is measured by its command, whatever its status."""
-    output = folder / "record.json"
-    python("siliconprof.measure", "--cell", cell, "--output", str(output), **more)
-    return dict(json.loads(output.read_text(encoding="utf-8")))
+    with tempfile.TemporaryFile("w+") as output:
+        streams: Any = {"stdout": output, "stderr": output, "executable": executable}
+        started = time.perf_counter()
+        process = subprocess.Popen(command, cwd=folder, env=environment(folder, **more), **streams)
+        _, process.returncode, usage = os.wait4(process.pid, 0)
+        wall_s = time.perf_counter() - started
+        if process.returncode:
+            output.seek(0)
+            raise SystemExit(f"{' '.join(command)}: failed\n{output.read()[-4000:]}")
+    unit = 1 if sys.platform == "darwin" else 1024  # of ru_maxrss
+    return Used(wall_s, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * unit)
 
 
 def workload_of(module: str, **parameters: Any) -> Any:

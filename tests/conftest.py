@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import compileall
+import csv
 import json
 import math
 import os
@@ -25,6 +26,7 @@ import pytest
 import snakemake_fork
 import yaml
 from filelock import FileLock
+from project_copy import ROOT, copy_parts
 
 pytest_plugins = (
     "scheduling",
@@ -32,8 +34,6 @@ pytest_plugins = (
     "fake_sensors",
     "shared_fixtures",
 )  # hooks, and fixtures of several files
-ROOT = Path(__file__).resolve().parents[1]
-PARTS = ("envs", "Snakefile", "workflow", "config", "profiles", "report", "pyproject.toml")
 sys.path.insert(0, str(ROOT / "workflow"))
 WORKER = os.environ.get("PYTEST_XDIST_WORKER")
 CORES = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
@@ -85,6 +85,17 @@ TINY: dict[str, Any] = {
     },
 }
 TABLE = "results/tables/cells.csv"  # what comes right after the records
+
+
+def codes(record: Mapping[str, Any]) -> set[str]:
+    """The codes of a record's flags."""
+    return {flag["code"] for flag in record["flags"]}
+
+
+def csv_rows(path: Path) -> list[dict[str, str]]:
+    """The rows of a table as texts."""
+    with path.open(newline="", encoding="utf-8") as stream:
+        return list(csv.DictReader(stream))
 
 
 def named(keys: Iterable[str]) -> set[str]:
@@ -238,20 +249,6 @@ def until(condition: Callable[[], Any], seconds: float = 120) -> Any:
     return value
 
 
-def counted_flops(workload: Any, batch: Mapping[str, Any], device: str = "cpu") -> int:
-    """Operations of the products of a step in torch as torch counts them, attention decomposed."""
-    import torch
-    from torch.nn.attention import SDPBackend, sdpa_kernel
-    from torch.utils.flop_counter import FlopCounterMode
-
-    model = workload.torch.model(0).to(device)
-    dtypes = {"i": torch.int64, "f": torch.float32}
-    tensors = {k: torch.as_tensor(v).to(device, dtypes[v.dtype.kind]) for k, v in batch.items()}
-    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
-        workload.torch.loss(model, tensors).backward()
-    return int(counter.get_total_flops())
-
-
 def rounding(terms: int, steps: int = 1) -> float:
     """How far fp32 may be from what it computes, relatively, on any processor and in any order.
 
@@ -335,14 +332,7 @@ def copy_project(target: Path, bundles: bool = False) -> Checkout:
         bundles: those of `config/measured/` too.
     """
     read = compile_package()
-    target.mkdir(parents=True, exist_ok=True)
-    ignore = shutil.ignore_patterns("*.egg-info", *([] if bundles else ["*.zip"]))
-    for part in PARTS:
-        source = ROOT / part
-        if source.is_dir() and not source.is_symlink():
-            shutil.copytree(source, target / part, ignore=ignore)
-        else:
-            shutil.copy2(source, target / part, follow_symlinks=False)
+    copy_parts(target, *([] if bundles else ["*.zip"]))
     (target / "results/history").mkdir(parents=True)
     (target / "results/history" / fingerprint.CACHE_FILE).write_text(read, encoding="utf-8")
     shutil.copy2(ROOT / "results" / "README.md", target / "results" / "README.md")

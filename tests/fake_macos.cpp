@@ -6,21 +6,20 @@
 
 namespace {
 uint64_t level = 0, swapped_in = 0, swapped_out = 0;
-uint32_t status = 0;  // NOTIFY_STATUS_OK
 unsigned fields = 38;  // of the kernel's struct, in integers
 }
 
 extern "C" {
-void fake_set(uint64_t pressure, uint64_t in, uint64_t out, uint32_t answer) {
-  level = pressure; swapped_in = in; swapped_out = out; status = answer;
+void fake_set(uint64_t pressure, uint64_t in, uint64_t out) {
+  level = pressure; swapped_in = in; swapped_out = out;
 }
 uint32_t notify_register_check(const char* name, int* token) {
   *token = 17;
-  return std::strcmp(name, "com.apple.system.thermalpressurelevel") ? 1 : status;
+  return std::strcmp(name, "com.apple.system.thermalpressurelevel") ? 1 : 0;
 }
 uint32_t notify_get_state(int token, uint64_t* to) {
   *to = level;
-  return token == 17 ? status : 2;  // NOTIFY_STATUS_INVALID_TOKEN
+  return token == 17 ? 0 : 2;  // NOTIFY_STATUS_INVALID_TOKEN
 }
 void fake_fields(unsigned count) { fields = count; }
 unsigned mach_host_self() { return 4099; }

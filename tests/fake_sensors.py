@@ -130,7 +130,7 @@ class Mac:
 
     def show(self, pressure: int = 0, swapped_in: int = 0, swapped_out: int = 0) -> None:
         """A level of thermal pressure, and pages swapped since a fixed point."""
-        self.library.fake_set(pressure, swapped_in, swapped_out, 0)
+        self.library.fake_set(pressure, swapped_in, swapped_out)
 
     def get_cumulative_energy(self) -> SimpleNamespace:
         """As AppleEnergyMonitor's: whole millijoules since a fixed point; absent ones are None."""
@@ -146,7 +146,7 @@ class Mac:
 def mac(libraries: Path, monkeypatch: pytest.MonkeyPatch) -> Mac:
     path = str(libraries / "fake_macos.so")
     fake = ctypes.CDLL(path)
-    fake.fake_set.argtypes = (ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_uint32)
+    fake.fake_set.argtypes = (ctypes.c_uint64,) * 3
     made = Mac(fake)  # torch is imported as on Linux
     monkeypatch.setattr(type(made.backend), "gpu_address", lambda self: ("apple", ""))
     monkeypatch.setattr(apple, "SYSTEM_LIBRARY", path)

@@ -21,6 +21,7 @@ from conftest import Checkout, cpu_cell, until
 from siliconprof.measure import fork_server
 from siliconprof.store import record
 from siliconprof.store.cell import Cell
+from started_processes import started_with
 
 LOCK_VARIABLE = "SILICONPROF_LOCK_FILE"
 
@@ -42,14 +43,10 @@ def faulty(checkout: Checkout) -> Iterator[Checkout]:
 def processes(project: Checkout, *words: str) -> list[psutil.Process]:
     """What runs for this copy, with one of the words in its command line or as its name."""
     found = []
-    for process in psutil.process_iter():
-        try:
-            mark = process.environ().get(LOCK_VARIABLE)
-            named = not words or {*words} & {*process.cmdline(), process.name()}
-            if mark == project.environment[LOCK_VARIABLE] and named:
+    for process in started_with(LOCK_VARIABLE, project.environment[LOCK_VARIABLE]):
+        with suppress(psutil.Error):  # has ended
+            if not words or {*words} & {*process.cmdline(), process.name()}:
                 found.append(process)
-        except psutil.Error:
-            continue  # has ended, or is somebody else's
     return found
 
 

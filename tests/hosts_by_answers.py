@@ -6,7 +6,7 @@ import json
 import platform
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 import pytest
@@ -16,7 +16,45 @@ from siliconprof.hosts import detect, machine
 from synthetic_results import command
 
 GIB = 2**30
+QUERY = "nvidia-smi --query-gpu=name,memory.total,driver_version --format=csv,noheader,nounits"
 DOCUMENTED = (ROOT / "docs" / "developing.md").read_text(encoding="utf-8")
+
+
+class Mac(NamedTuple):
+    """A Mac: its chip, cores of GPU and processor, memory, and what Metal recommends to use of it."""
+
+    chip: str
+    gpu_cores: int
+    cores: int
+    memory_gib: int
+    recommended_gib: float
+
+    def commands(self) -> dict[str, str]:
+        """What the system's commands print on it, as sysctl(8) and ioreg(8) do."""
+        return {
+            "sysctl -n machdep.cpu.brand_string": self.chip,
+            "sysctl -n hw.memsize": str(self.memory_gib * GIB),
+            "sysctl -n hw.physicalcpu": str(self.cores),
+            "sysctl -n hw.logicalcpu": str(self.cores),
+            "sysctl -n kern.osproductversion": "15.5",
+            "sysctl -n hw.optional.arm.FEAT_FP16": "1",
+            "sysctl -n hw.optional.arm.FEAT_BF16": "0" if self.chip == "Apple M1" else "1",
+            "ioreg -rd1 -c IOPlatformExpertDevice": '"IOPlatformUUID" = "11111111-2222"',
+            "ioreg -rc AGXAccelerator -d1": f'"gpu-core-count" = {self.gpu_cores}',
+        }
+
+    def answers(self) -> dict[str, dict[str, Any]]:
+        """What the frameworks say on it."""
+        gpu = {"name": self.chip, "memory_bytes": self.memory_gib * GIB, "error": None}
+        gpu["working_set_bytes"] = int(self.recommended_gib * GIB)
+        accelerate = "Accelerate (macOS 15.5)"
+        torch = {"blas": accelerate, "mps_built": True, "cuda_runtime": None, "rocm_runtime": None}
+        return {
+            "torch": torch,
+            "torch-mps": {"devices": [gpu]},
+            "mlx": {"blas": accelerate, "gpu": "metal"},
+            "mlx-gpu": {"devices": [gpu]},
+        }
 
 
 def plan_of(

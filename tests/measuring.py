@@ -8,7 +8,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -32,7 +33,7 @@ def own_environment(search: Sequence[Path] = (), **more: str) -> dict[str, str]:
     Args:
         search: folders whose modules go before all others.
     """
-    own = {k: v for k, v in os.environ.items() if not k.startswith("SILICONPROF_")}
+    own = {k: v for k, v in os.environ.items() if not k.startswith(("SILICONPROF_", "HF_"))}
     path = os.pathsep.join(map(str, [*search, ROOT / "workflow"]))
     return own | {"PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"} | more
 
@@ -76,6 +77,18 @@ def by_hand(
     )
     assert done.returncode == 0, done.stderr
     return record.read(folder / "record.json")
+
+
+@contextmanager
+def busy(core: int) -> Iterator[None]:
+    """Another process keeps a core busy."""
+    program = f"import os; os.sched_setaffinity(0, {{{core}}}); print(flush=True)\nwhile True: pass"
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as other:
+        try:
+            assert other.stdout is not None and other.stdout.readline()
+            yield
+        finally:
+            other.kill()
 
 
 def session_of(cell: Cell) -> CellRun:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -124,3 +125,17 @@ def kept_in_torch(backend: Any, workload: Any, batch: dict[str, np.ndarray]) -> 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor), backend.autocast():
         stepper.loss(stepper.model, on_device)
     return sum(tensor.untyped_storage().nbytes() for tensor in saved.values())
+
+
+def counted_flops(workload: Any, batch: Mapping[str, Any], device: str = "cpu") -> int:
+    """Operations of the products of a step in torch as torch counts them, attention decomposed."""
+    import torch
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch.utils.flop_counter import FlopCounterMode
+
+    model = workload.torch.model(0).to(device)
+    dtypes = {"i": torch.int64, "f": torch.float32}
+    tensors = {k: torch.as_tensor(v).to(device, dtypes[v.dtype.kind]) for k, v in batch.items()}
+    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
+        workload.torch.loss(model, tensors).backward()
+    return int(counter.get_total_flops())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import ROOT
+from measuring import own_environment
 from siliconprof.datasets import dataset_spec, prepare, prepared, sources, training_data
 from siliconprof.store import documents
 
@@ -36,15 +36,9 @@ def run_stage(
     dataset: dict[str, Any], output: Path, home: Path, pythonpath: Path | None = None, **env: str
 ) -> subprocess.CompletedProcess[str]:
     """Run the stage with a hub home; offline unless there is a hub."""
-    paths = [str(path) for path in (pythonpath, WORKFLOW) if path]
-    environment = {
-        **{key: value for key, value in os.environ.items() if not key.startswith("HF_")},
-        "PYTHONPATH": os.pathsep.join(paths),
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "HF_HOME": str(home),
-        **({} if "HF_ENDPOINT" in env else {"HF_HUB_OFFLINE": "1"}),
-        **env,
-    }
+    offline = {} if "HF_ENDPOINT" in env else {"HF_HUB_OFFLINE": "1"}
+    search = [pythonpath] if pythonpath else []
+    environment = own_environment(search, HF_HOME=str(home), **offline | env)
     command = [sys.executable, "-m", "siliconprof.datasets.prepare"]
     command += ["--dataset", as_json(dataset), "--output-dir", str(output)]
     return subprocess.run(

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
+from started_processes import started_with
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "srun", "squeue", "scontrol", "unshare")
 START_LIMIT_S = 300.0
@@ -101,12 +102,10 @@ class Cluster:
 
     def processes(self, node: str | None = None) -> list[psutil.Process]:
         """What runs for this cluster: the processes of jobs on a node, or all and the daemons."""
-        found = []
-        for process in psutil.process_iter():
-            with suppress(psutil.Error):  # has ended
-                own = process.environ()
-                if own.get(MARK) == str(self.folder) and node in (None, own.get("SLURMD_NODENAME")):
-                    found.append(process)
+        found = started_with(MARK, str(self.folder))
+        if node:
+            on_node = {process.pid for process in started_with("SLURMD_NODENAME", node)}
+            found = [process for process in found if process.pid in on_node]
         return [process for process in found if process.pid != os.getpid()]
 
     # -- start and stop --------------------------------------------------------------------

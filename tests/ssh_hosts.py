@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
+from started_processes import started_with
 
 TOOLS = ("ip", "unshare", "setpriv", "ssh", "ssh-keygen", "rsync", "mount")
 SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
@@ -87,11 +88,10 @@ class SshHost:
 
     def processes(self, word: str = "") -> list[psutil.Process]:
         """What was started there over ssh, by its host lock, and has the word in its command line."""
-        found, lock = [], f"{self.folder}/host.lock"
-        for process in psutil.process_iter():
+        found = []
+        for process in started_with("SILICONPROF_LOCK_FILE", f"{self.folder}/host.lock"):
             with contextlib.suppress(psutil.Error):
-                theirs = process.environ().get("SILICONPROF_LOCK_FILE") == lock
-                if theirs and word in " ".join(process.cmdline()):
+                if word in " ".join(process.cmdline()):
                     found.append(process)
         return found
 

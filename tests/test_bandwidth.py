@@ -12,7 +12,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from conftest import QUICK, Checkout, cpu_cell, record_problems
+from conftest import QUICK, Checkout, codes, cpu_cell, record_problems
 from measuring import session_of as session
 from siliconprof.analyse import ceilings
 from siliconprof.analyse.throughputs import PLACE
@@ -60,10 +60,6 @@ def records(project: Checkout) -> dict[tuple[str, str], dict[str, Any]]:
         for module, parameters in CELLS.items()
         for backend in CPU_BACKENDS
     }
-
-
-def codes(record: dict[str, Any]) -> set[str]:
-    return {flag["code"] for flag in record["flags"]}
 
 
 # -- bandwidth ---------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -34,7 +33,6 @@ def test_what_the_pipeline_costs_is_asked_to_the_end(clone: Checkout) -> None:
     trained = {f"gpt2-nano-{trainer}": NANO | {"trainer": trainer} for trainer in ("plain", "hf")}
     clone.reconfigure(lambda config: config["workloads"].update(trained))
     clone.snakemake("report")
-    shutil.copytree(ROOT / "benchmarks", clone.path / "benchmarks")
     command = [sys.executable, str(ROOT / "benchmarks/pipeline.py"), "--rounds", "1"]
     command += ["--cells", "100"]
     done = subprocess.run(

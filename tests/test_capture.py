@@ -9,9 +9,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from conftest import QUICK, Checkout
+from conftest import QUICK, Checkout, codes
+from project_copy import script
 
-TOOL = '#!/bin/sh\n[ "$1" = -o ] && shift\necho "$@" >"$1"\nshift 2\nexec "$@"\n'
+TOOL = '[ "$1" = -o ] && shift\necho "$@" >"$1"\nshift 2\nexec "$@"\n'
 PRODUCT = {"module": "matmul", "backends": ["torch-cpu"], "shapes": [[1, 8, 8, 8]]}
 PERF = ["perf", "stat", "-x,", "-e", "task-clock"]
 
@@ -25,10 +26,7 @@ def perf_counts() -> bool:
 def test_a_cell_runs_under_a_command_or_says_in_a_line_why_not(
     checkout: Checkout, tmp_path: Path
 ) -> None:
-    tool = tmp_path / "tools" / "tool"
-    tool.parent.mkdir()
-    tool.write_text(TOOL)
-    tool.chmod(0o755)
+    tool = script(tmp_path / "tools" / "tool", TOOL)
     paths = (tool.parent, Path(sys.executable).parent, os.environ["PATH"])
     checkout.environment["PATH"] = os.pathsep.join(map(str, paths))
     entries: dict[str, Any] = {
@@ -48,8 +46,7 @@ def test_a_cell_runs_under_a_command_or_says_in_a_line_why_not(
     assert "-m siliconprof.measure.worker {" in file.read_text()
     under, plain, missing = records["under"], records["plain"], records["missing"]
     assert under["status"] == plain["status"] == "ok"
-    flags = {name: [flag["code"] for flag in records[name]["flags"]] for name in records}
-    assert "captured" in flags["under"] and "captured" not in flags["plain"]
+    assert "captured" in codes(under) and "captured" not in codes(plain)
     assert under["method"]["process"] == "an interpreter of its own"
     assert missing["status"] == "failed" and "no-such-tool is not on PATH" in missing["reason"]
     if "perf" in records:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from conftest import Checkout, cpu_cell, record_problems
-from hosts_by_answers import DOCUMENTED, GIB, documented, plan_of
+from hosts_by_answers import DOCUMENTED, GIB, QUERY, documented, plan_of
 from measuring import session_of
 from models import tokens
 from siliconprof import packages
@@ -51,9 +51,8 @@ CPU |= dict.fromkeys(("logical_cores", "usable_cores", "threads"), 16)
 
 def commands(*cards: Card) -> dict[str, str]:
     """What the driver's tool prints."""
-    query = "nvidia-smi --query-gpu=name,memory.total,driver_version --format=csv,noheader,nounits"
     lines = (f"{card.name}, {card.memory_gib * 1024}, 580.65.06\n" for card in cards)
-    return {query: "".join(lines)}
+    return {QUERY: "".join(lines)}
 
 
 def answers(*cards: Card, mlx: bool = True) -> dict[str, dict[str, Any]]:

@@ -18,13 +18,12 @@ from conftest import (
     ROOT,
     SMALL_ARRAYS,
     NoClock,
-    counted_flops,
     cpu_cell,
     defaults,
     opened,
     own_project,
 )
-from models import SMOLLM2, kept_in_torch, tokens
+from models import SMOLLM2, counted_flops, kept_in_torch, tokens
 from siliconprof import formatting, plugins
 from siliconprof.cells import config, matrix, model_file
 from siliconprof.datasets.model_facts import ModelFacts
@@ -354,13 +353,6 @@ def test_a_model_takes_the_place_of_the_workloads() -> None:
     assert len(matrix.model_specs(made)) == 1  # one file tells of them all
     own = experiment(model="Qwen/Qwen3-0.6B", batch=2, seq_len=64)["workloads"]
     assert own["qwen3-0.6b-2x64-plain"]["device_kinds"] == ["cpu", "gpu"]
-
-
-def test_a_folder_that_is_no_model_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(UserError) as raised:
-        experiment(model=str(tmp_path))
-    assert str(raised.value).startswith(f"model '{tmp_path}': no config.json in the folder, found")
-    assert "\n" not in str(raised.value)
 
 
 def test_make_hands_the_model_over() -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 
 import pytest
+from conftest import csv_rows
 from siliconprof.analyse import ceilings
 from siliconprof.render.exhibits.answer.limits import under_roofs
 from siliconprof.render.exhibits.paper.devices import fastest_products
@@ -88,8 +88,7 @@ def test_what_was_disturbed_has_a_mark_and_is_in_no_ceiling_and_no_ratio(tmp_pat
     (line,) = [x for x in table(made, "ceilings") if x["quantity"] == "matmul"]
     assert (line["backend"], float(line["value"])) == ("torch-cpu", pytest.approx(60e9, rel=0.01))
     assert verdicts(made, "matmul", "flop_per_s") == ["ok"]
-    with open(made / "results.csv", newline="", encoding="utf-8") as stream:
-        rows = [x for x in csv.DictReader(stream) if x["workload"] == "matmul-small"]
+    rows = [x for x in csv_rows(made / "results.csv") if x["workload"] == "matmul-small"]
     marked = [x for x in rows if x["point_disturbed"]]
     assert len(rows) == 3 and len(marked) == 2
     assert all(x["gflop_per_s"] and not x["share_of_ceiling"] for x in marked)

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 from conftest import (
     NoClock,
-    counted_flops,
     cpu_cell,
     defaults,
     opened,
@@ -20,7 +19,7 @@ from conftest import (
     rounding,
 )
 from measuring import by_hand, session_of
-from models import images
+from models import counted_flops, images
 from siliconprof import plugins
 from siliconprof.datasets import dataset_spec, prepare, synthesis, training_data
 from siliconprof.errors import UserError

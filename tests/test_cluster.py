@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import yaml
 from conftest import PRODUCT, QUICK, ROOT, Checkout, copy_project, own_project, with_own_lock
+from project_copy import script
 from siliconprof.cells import cluster, config, matrix
 from siliconprof.errors import UserError
 from siliconprof.hosts import host_file, machine, node_check, registry
@@ -153,7 +154,7 @@ def test_a_submitted_run_looks_at_its_nodes_first(lab: Checkout) -> None:
 
 
 # Runs the job's script, its last word, as a scheduler does on a node, and prints a name for it.
-QSUB = """#!/bin/sh
+QSUB = """
 echo "$@" >>qsub.log
 for script; do :; done
 setsid sh "$script" >>qsub.out 2>&1 &
@@ -172,10 +173,7 @@ def test_the_profile_that_the_docs_print_for_pbs_submits_cells(tmp_path: Path) -
     profile = project.path / "profiles/pbs/config.yaml"
     profile.parent.mkdir()
     profile.write_text(printed, encoding="utf-8")
-    qsub = tmp_path / "bin" / "qsub"
-    qsub.parent.mkdir()
-    qsub.write_text(QSUB, encoding="utf-8")
-    qsub.chmod(0o755)
+    qsub = script(tmp_path / "bin" / "qsub", QSUB)
     path = os.pathsep.join((str(qsub.parent), os.environ["PATH"]))
     words = ("snakemake", "measured", "--workflow-profile", "profiles/pbs")
     words += ("--seconds-between-status-checks", "1")
@@ -195,9 +193,7 @@ def test_no_other_machine_measures_under_a_host_s_label(tmp_path: Path) -> None:
     project.configure(**{k: v for k, v in SMALL.items() if k != "cluster"} | {"host": "desk"})
     (project.path / "machine-id").write_text("0" * 31 + "7\n", encoding="utf-8")
     there = 'unshare --mount sh -c "mount --bind machine-id /etc/machine-id && exec sh $script"'
-    qsub = project.path / "qsub"
-    qsub.write_text(QSUB.replace('sh "$script"', there), encoding="utf-8")
-    qsub.chmod(0o755)
+    qsub = script(project.path / "qsub", QSUB.replace('sh "$script"', there))
     profile = project.path / "workflow/profiles/there/config.yaml"
     profile.parent.mkdir()
     submit = {"executor": "cluster-generic", "cluster-generic-submit-cmd": str(qsub), "jobs": 1}

@@ -18,6 +18,7 @@ import pytest
 import ssh_hosts
 import yaml
 from conftest import PRODUCT, QUICK, Checkout, own_project
+from project_copy import script
 from siliconprof.errors import UserError
 from siliconprof.remote import collect as collecting
 
@@ -213,10 +214,7 @@ def test_a_folder_or_a_python_that_will_not_do_is_refused_there(
     folder: str, environment: str, said: str, tmp_path: Path
 ) -> None:
     old = f'exec {sys.executable} -c "import sys; sys.version_info = (3, 9, 6); $2"'
-    python = tmp_path / "old/bin/python"
-    python.parent.mkdir(parents=True)
-    python.write_text(f"#!/bin/sh\n{old}\n")
-    python.chmod(0o755)
+    script(tmp_path / "old/bin/python", old)
     (tmp_path / "precious").mkdir()
     (tmp_path / "precious" / "thesis.tex").touch()
     before = list(tmp_path.rglob("*"))

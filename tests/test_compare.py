@@ -5,7 +5,6 @@ The records are made here; the command is the real one.
 
 from __future__ import annotations
 
-import csv
 import math
 import random
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 
 import pytest
 import synthetic_results
+from conftest import csv_rows
 from siliconprof.remote import bundle_pack
 from synthetic_results import command, kernel_launch, matmul, repeated, training
 
@@ -46,8 +46,7 @@ def compared(*arguments: Any) -> tuple[int, str, list[dict[str, str]]]:
     said = done.stderr.splitlines()
     assert all(line.startswith("reading the records of ") for line in said), said
     assert all(len(line) <= 110 for line in done.stdout.splitlines())
-    with table.open(encoding="utf-8") as stream:
-        return done.returncode, done.stdout, list(csv.DictReader(stream))
+    return done.returncode, done.stdout, csv_rows(table)
 
 
 def verdicts(rows: list[dict[str, str]]) -> dict[str, set[str]]:

@@ -5,7 +5,6 @@ Of a tiny run always, and of the default run where there is time for it.
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 import re
@@ -13,7 +12,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from conftest import Checkout
+from conftest import Checkout, csv_rows
 from siliconprof import plugins
 from siliconprof.hosts import remedies
 from siliconprof.session import timing
@@ -28,8 +27,7 @@ def run(request: pytest.FixtureRequest) -> Checkout:
 
 
 def rows(run: Checkout, table: str) -> list[dict[str, str]]:
-    with open(run.path / f"results/tables/{table}.csv", newline="", encoding="utf-8") as stream:
-        return list(csv.DictReader(stream))
+    return csv_rows(run.path / f"results/tables/{table}.csv")
 
 
 def precisions(run: Checkout) -> tuple[str, ...]:

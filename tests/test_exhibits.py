@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import re
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest
 import synthetic_cells as cells
 import synthetic_results as made
 import yaml
+from conftest import csv_rows
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
@@ -189,8 +189,7 @@ def test_published_numbers_carry_their_mark(page: Page) -> None:
     assert marked and all("P" in text for text in marked)
     shown = {float(text.partition("P")[0].replace("\u202f", "")) for text in marked}
     for name, columns in PRINTED.items():
-        text = (made.ROOT / f"config/published/{name}.csv").read_text(encoding="utf-8")
-        for row in csv.DictReader(text.splitlines()):
+        for row in csv_rows(made.ROOT / f"config/published/{name}.csv"):
             for number in (float(row[column]) for column in columns if row[column]):
                 # In the unit in which it was printed, or a thousandth.
                 assert {number, round(1e3 * number, 6)} & shown, (name, number)

@@ -23,6 +23,9 @@ def test_data_that_cannot_be_prepared_cost_their_own_cells(clone, tmp_path):
 
     def add(config: dict[str, Any]) -> None:
         config["datasets"] |= {"own": own, "far": far}
+        # Which no cell reads: the experiment is longer than a word of a command on Linux.
+        unread = {"source": "folder", "path": "/none/" + "x" * 400, "vocab_size": 300}
+        config["datasets"] |= {f"unread{n}": unread for n in range(400)}
         config["workloads"] |= {"nano-own": nano | {"dataset": "own"}}
         config["workloads"] |= {"nano-far": nano | {"dataset": "far"}}
 
@@ -31,6 +34,7 @@ def test_data_that_cannot_be_prepared_cost_their_own_cells(clone, tmp_path):
     before = clone.stamps()
     offline = {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path / "hub")}
     done = clone.snakemake("report", env=offline)
+    assert (clone.path / "results/experiment.json").stat().st_size > 128 * 1024
     assert named(key for key, stamp in clone.stamps().items() if before.get(key) != stamp) == new
     records = {record["cell"]["workload"]: record for record in clone.records().values()}
     for name, said in (("own", f"no folder '{lines.parent}'"), ("far", "somebody/a-set")):

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
 import pytest
 from conftest import ROOT, compile_package
+from started_processes import started_with
 
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
@@ -21,12 +23,9 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     try:
         yield tmp_path
     finally:
-        for process in psutil.process_iter():
-            try:
-                if process.environ().get(faults.LOCK_VARIABLE) == str(tmp_path / "host.lock"):
-                    process.kill()
-            except psutil.Error:
-                continue  # has ended, or is somebody else's
+        for process in started_with(faults.LOCK_VARIABLE, str(tmp_path / "host.lock")):
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
 
 
 @pytest.mark.campaign

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import psutil
 import pytest
-from conftest import Checkout, until
+from conftest import Checkout, codes, until
 from faulty_cells import (
     begin_measure,
     cell,
@@ -66,7 +66,7 @@ def test_a_fork_measures_what_a_fresh_interpreter_measures(
         assert fork[part] == fresh[part], part
     for part in ("backend", "variables", "python"):
         assert fork["environment"][part] == fresh["environment"][part], part
-    assert not {f["code"] for f in fork["flags"]} & {"left_processes", "crashed_at_exit"}
+    assert not codes(fork) & {"left_processes", "crashed_at_exit"}
     accounts = [made[way]["accounting"] for way in ("fork", "second")]
     assert min(account["open_s"] - account["check_s"] for account in accounts) < 1
     rss = {way: max(s["rss_bytes"] for s in m["samples"]) for way, m in made.items()}

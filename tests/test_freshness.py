@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from conftest import TABLE, TINY, Checkout
+from conftest import TABLE, TINY, Checkout, csv_rows
 from fuzz_inputs import put
 from siliconprof.store import record
 
@@ -30,11 +30,23 @@ def run(checkout: Checkout, *options: str) -> set[str]:
 
 
 def test_without_snakemakes_notes_records_stand(clone: Checkout) -> None:
+    """Records outside the experiment are named and used in nothing.
+
+    Without notes Snakemake does not know that the config was another one, so the experiment is forced.
+    """
     shutil.rmtree(clone.path / ".snakemake")
     assert run(clone) == set()
     assert "Nothing to be done" in clone.snakemake("-n", TABLE).stdout
-    clone.configure(**put(TINY, ("workloads", "product", "shapes"), [[1, 4, 4, 4]]))
-    assert run(clone) == set()
+    changed = put(TINY, ("workloads", "product", "shapes"), [[1, 4, 4, 4]])
+    del changed["workloads"]["launch"]
+    clone.configure(**changed)
+    assert run(clone, "--forcerun", "experiment") == set()
+    assert "launch" in (clone.path / "results/tables/outside.csv").read_text()
+    for table in ("cells", "points", "steps", "samples"):
+        workloads = {
+            row["workload"] for row in csv_rows(clone.path / f"results/tables/{table}.csv")
+        }
+        assert workloads == set(TINY["workloads"]) - {"launch"}, table
     file_of(clone, "product").unlink()
     assert run(clone) == {"product"}
 

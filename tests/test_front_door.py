@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import os
 import shutil
@@ -14,9 +13,10 @@ from pathlib import Path
 from unittest.mock import patch
 
 import pytest
-from conftest import ROOT, TINY, Checkout, own_project, until
+from conftest import ROOT, TINY, Checkout, csv_rows, own_project, until
 from golden import update
 from parsed_page import Page
+from project_copy import script
 from siliconprof import __version__, formatting, options
 from siliconprof.errors import UserError
 from siliconprof.hosts import environment, machine
@@ -169,9 +169,7 @@ def test_a_run_keeps_its_host_awake(
     """As long as Snakemake lives; where neither program is there, nothing is done."""
     told = tmp_path / "told"
     if program:
-        script = tmp_path / program
-        script.write_text(f'#!/bin/sh\necho "$@" >"{told}.part"; mv "{told}.part" "{told}"\n')
-        script.chmod(0o755)
+        script(tmp_path / program, f'echo "$@" >"{told}.part"; mv "{told}.part" "{told}"')
     (tmp_path / "sh").symlink_to("/bin/sh")
     (tmp_path / "mv").symlink_to(shutil.which("mv") or "")
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -200,11 +198,11 @@ def test_what_lasts_says_what_it_does(capsys: pytest.CaptureFixture[str]) -> Non
 def test_terminal_page_and_table_have_one_answer(golden: Path) -> None:
     """Best against best first, then in the same precision; ± is of eight steps at least."""
     head, *lines = (golden / "summary.txt").read_text(encoding="utf-8").splitlines()
-    shown = list(csv.DictReader((golden / "tables/page-fastest.csv").open(encoding="utf-8")))
+    shown = csv_rows(golden / "tables/page-fastest.csv")
     lines = [line for line in lines if any(line.startswith(row["training"]) for row in shown)]
     assert head.split()[0] == "training" and len(lines) == 6 < len(shown)
     page = unescape((golden / "report.html").read_text(encoding="utf-8"))
-    steps = list(csv.DictReader((golden / "results.csv").open(encoding="utf-8")))
+    steps = csv_rows(golden / "results.csv")
     for line, row in zip(lines, shown, strict=False):
         against = row["against"].removeprefix("no faster beyond noise than ")
         against = against.split(" faster than ")[-1]
@@ -223,9 +221,8 @@ def test_terminal_page_and_table_have_one_answer(golden: Path) -> None:
 
 def marked(results: Path) -> set[tuple[str, ...]]:
     """The cells whose flags stand on the page."""
-    with (results / "tables/page-flags.csv").open(encoding="utf-8") as stream:
-        rows = csv.DictReader(stream)
-        return {(row["workload"], row["backend_label"], row["precision"]) for row in rows}
+    rows = csv_rows(results / "tables/page-flags.csv")
+    return {(row["workload"], row["backend_label"], row["precision"]) for row in rows}
 
 
 def marked_wide(page: str, training: str) -> bool:

@@ -6,6 +6,7 @@ may choose freely, or that another host's record brings, is shown and does nothi
 
 from __future__ import annotations
 
+import csv
 import html
 import json
 import re
@@ -27,6 +28,7 @@ NASTY = (*COMMANDS, *STRANGE)
 MARKUP = "é ../up {x} \x1b[2J \u202e <script>alert(1)</script> & \\input{up} 50% _ # ~ ^ $1"
 LABELS = " ".join([*COMMANDS, "--version", MARKUP])
 FORMULA = "=cmd|' /C calc'!A0"
+FORMULAS = (FORMULA, "+1+1", "-2+3", "@SUM(1)", "\t=1", '=HYPERLINK("x")')
 SHOWN = LABELS.replace("\x1b", "").replace("\u202e", "").replace("\n", " ")
 PRODUCT = conftest.PRODUCT | {"backends": ["mlx"]}
 TINY = conftest.TINY | {"workloads": {"product": PRODUCT}}
@@ -151,9 +153,10 @@ def test_a_run_amid_hostile_texts_does_what_it_should(project: Checkout) -> None
     results = project.path / "results"
     far = hostile(base_record("matmul", "product")) | {"points": matmul()["points"]}
     put(results, far, "far", "cpu-far", "torch-cpu", "product", "auto", "fp32.json")
-    failed = hostile(training(0.01)) | {"status": "failed", "reason": LABELS, "points": []}
-    failed["reason"] = FORMULA
-    put(results, failed, "far", "cpu-far", "torch-cpu", "gpt2-nano-plain", "auto", "fp32.json")
+    for number, formula in enumerate(FORMULAS):
+        failed = hostile(training(0.01, workload=f"gpt2-{number}"))
+        failed |= {"status": "failed", "reason": formula, "points": []}
+        put(results, failed, "far", "cpu-far", "torch-cpu", f"gpt2-{number}", "auto", "fp32.json")
     for name in (*COMMANDS, "{x}", "a b", "--version", "\x1b[2J"):
         put(results, far, "other", name, "torch-cpu", "product", "auto", "fp32.json")
     done = project.snakemake("report", "results/data/words/dataset.json", check=False)
@@ -162,7 +165,7 @@ def test_a_run_amid_hostile_texts_does_what_it_should(project: Checkout) -> None
     harmless(project, said)
     cells = table(results, "cells")
     assert {row["host"] for row in cells} == {"desk", "far"}
-    assert len([row for row in cells if row["host"] == "far"]) == 2
+    assert len([row for row in cells if row["host"] == "far"]) == 1 + len(FORMULAS)
     facts = json.loads((project.path / "results/data/words/dataset.json").read_text())
     assert facts["path"] == "./texts; touch pwned $(touch pwned) {x}"
     assert FORMULA in [row["reason"] for row in cells]
@@ -178,6 +181,9 @@ def test_a_run_amid_hostile_texts_does_what_it_should(project: Checkout) -> None
         text = path.read_text(encoding="utf-8")
         assert path.suffix != ".svg" or "<script>alert(1)" not in text, path
         assert "\x1b" not in text, path
+        for cell in (one for row in csv.reader(text.splitlines()) for one in row):
+            number = path.suffix != ".csv" or re.fullmatch(r"-?[\d.]+(e[+-]?\d+)?", cell)
+            assert number or not cell.startswith(("=", "+", "-", "@", "\t", "\r")), cell
     for command in ("plan", "doctor", "compare results results"):
         tried(project, "pipeline.cli", *command.split())
     tried(project, "pipeline.cli", "pack", "-o", "$(touch pwned).zip", "--host", "far")

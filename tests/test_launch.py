@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import subprocess
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from conftest import Checkout, cpu_cell, until
+from conftest import Checkout, codes, cpu_cell, until
 from faulty_cells import arguments, measure, processes
 from siliconprof import lifetime, plugins
 from siliconprof.backends import _cuda_driver, torch_cuda
@@ -116,7 +114,7 @@ def test_the_four_numbers_are_what_they_are_called(checkout: Checkout) -> None:
     """
     data = measure(checkout, launch_cell(iterations=30, max_iterations=30))
     assert data["status"] == "ok", data["reason"]
-    assert "fresh_process_failed" not in {flag["code"] for flag in data["flags"]}
+    assert "fresh_process_failed" not in codes(data)
     (point,) = data["points"]  # of the trivial operator, the only one on a CPU
     assert point["params"]["launch"] == "dispatch"
     times = point["times"]
@@ -246,51 +244,26 @@ def test_what_a_cell_starts_is_no_foreign_load() -> None:
     assert 0.25 < alive_s <= interference.own_busy_seconds() - before_s < 3
 
 
-# -- a compiled kernel on an NVIDIA GPU --------------------------------------------------------
+# -- forks on an NVIDIA GPU --------------------------------------------------------------------
+
+# As CUDA's driver, which a fork of the process that initialised it cannot use (3, NOT_INITIALIZED).
+CU_INIT = """
+#include <unistd.h>
+static int of = 0;
+extern "C" int cuInit(unsigned) { of = of ? of : getpid(); return of == getpid() ? 0 : 3; }
+"""
 
 
-@pytest.fixture
-def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ctypes.CDLL:
-    """The stand-in for CUDA's driver."""
-    path = str(tmp_path / "libcuda.so.1")
-    source = Path(__file__).parent / "fake_cuda.cpp"
-    subprocess.run(["c++", "-shared", "-fPIC", "-std=c++17", "-o", path, source], check=True)
-    monkeypatch.setattr(_cuda_driver, "DRIVER_LIBRARY", path)
-    return ctypes.CDLL(path)
-
-
-def test_the_driver_says_what_was_forked_too_late(driver: ctypes.CDLL) -> None:
+def test_the_driver_says_what_was_forked_too_late(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whatever has called it before, torch or another: a fork of that process opens no device."""
+    path = str(tmp_path / "libcuda.so.1")
+    command = ["c++", "-shared", "-fPIC", "-x", "c++", "-o", path, "-"]
+    subprocess.run(command, input=CU_INIT, text=True, check=True)
+    monkeypatch.setattr(_cuda_driver, "DRIVER_LIBRARY", path)
     backend = torch_cuda.Plugin()
     assert lifetime.in_a_fork(backend.bad_fork) == 0  # which nothing has called before
     assert not backend.bad_fork()
     assert lifetime.in_a_fork(backend.bad_fork) == 1
     assert lifetime.in_a_fork(lambda: 1 // 0) == 1  # nor does one go on that raises
-
-
-def test_the_driver_alone_makes_an_empty_cuda_kernel(
-    driver: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """No toolkit, no NVRTC: PTX in torch's context, on torch's stream; a failure is one line."""
-    context, stream = ctypes.c_void_p(0x7F00), ctypes.c_void_p()
-    current = SimpleNamespace(cuda_stream=0x5EED00000001)
-    torch = SimpleNamespace(
-        zeros=lambda count, device: driver.fake_context(context),  # torch makes its context for it
-        cuda=SimpleNamespace(current_stream=lambda device: current),
-    )
-    kernels = torch_cuda.CudaKernels(torch, "cuda:0")
-    kernel, kind = kernels.empty()
-    assert kernel is not None and kind == "CUDA, PTX compiled by the driver"
-    for _ in range(3):
-        kernel()
-    assert driver.fake_launches(ctypes.byref(stream)) == 3 and stream.value == 0x5EED00000001
-
-    driver.fake_context(None)
-    with pytest.raises(_cuda_driver.CudaError, match=r"cuLaunchKernel: CUDA_ERROR_INVALID_CONTEXT"):
-        kernel()
-    torch.zeros = lambda count, device: None
-    refused, reason = kernels.empty()
-    assert refused is None and reason.endswith("no CUDA context is current in this thread")
-    monkeypatch.setattr(_cuda_driver, "DRIVER_LIBRARY", "libno-driver.so.1")
-    refused, reason = kernels.empty()
-    assert refused is None and "libno-driver.so.1" in reason

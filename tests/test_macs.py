@@ -7,12 +7,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from conftest import ROOT, Checkout
 from golden import update
-from hosts_by_answers import DOCUMENTED, GIB, documented, plan_of
+from hosts_by_answers import DOCUMENTED, GIB, Mac, documented, plan_of
 from siliconprof import fingerprint
 from siliconprof.cells import config, expected, matrix, plan
 from siliconprof.measure import child, supervise
@@ -25,16 +25,6 @@ from synthetic_results import H200, host_of
 NO_CODE = fingerprint.Fingerprint({})
 
 
-class Mac(NamedTuple):
-    """A Mac: its chip, cores of GPU and processor, memory, and what Metal recommends to use of it."""
-
-    chip: str
-    gpu_cores: int
-    cores: int
-    memory_gib: int
-    recommended_gib: float
-
-
 # Metal recommends two thirds of up to 32 GiB, and three quarters of more.
 MACS = [
     Mac("Apple M1", 8, 8, 8, 16 / 3),
@@ -44,43 +34,14 @@ MACS = [
 ]
 
 
-def answers(mac: Mac) -> dict[str, dict[str, Any]]:
-    """What the frameworks say on it."""
-    gpu = {"name": mac.chip, "memory_bytes": mac.memory_gib * GIB, "error": None}
-    gpu["working_set_bytes"] = int(mac.recommended_gib * GIB)
-    accelerate = "Accelerate (macOS 15.5)"
-    torch = {"blas": accelerate, "mps_built": True, "cuda_runtime": None, "rocm_runtime": None}
-    return {
-        "torch": torch,
-        "torch-mps": {"devices": [gpu]},
-        "mlx": {"blas": accelerate, "gpu": "metal"},
-        "mlx-gpu": {"devices": [gpu]},
-    }
-
-
-def commands(mac: Mac) -> dict[str, str]:
-    """What the system's commands print on it."""
-    return {
-        "sysctl -n machdep.cpu.brand_string": mac.chip,
-        "sysctl -n hw.memsize": str(mac.memory_gib * GIB),
-        "sysctl -n hw.physicalcpu": str(mac.cores),
-        "sysctl -n hw.logicalcpu": str(mac.cores),
-        "sysctl -n kern.osproductversion": "15.5",
-        "sysctl -n hw.optional.arm.FEAT_FP16": "1",
-        "sysctl -n hw.optional.arm.FEAT_BF16": "0" if mac.chip == "Apple M1" else "1",
-        "ioreg -rd1 -c IOPlatformExpertDevice": '"IOPlatformUUID" = "simulated"',
-        "ioreg -rc AGXAccelerator -d1": f'"gpu-core-count" = {mac.gpu_cores}',
-    }
-
-
 @pytest.fixture
 def on(project: Checkout, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """`siliconprof plan --json` on a Mac, without DeepSpeed, which its pins leave out."""
 
     def answer(mac: Mac, *words: str, deepspeed: str | None = None) -> Any:
         own = {
-            "commands": commands(mac),
-            "probed": answers(mac),
+            "commands": mac.commands(),
+            "probed": mac.answers(),
             "packages": {"deepspeed": deepspeed},
         }
         return plan_of(project, monkeypatch, *words, system=("Darwin", "arm64"), **own)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Checkout, cpu_cell, own_project
-from measuring import by_hand
+from conftest import Checkout, codes, cpu_cell, own_project
+from measuring import busy, by_hand
 from siliconprof.hosts import caches
 from siliconprof.measure import cell_line
 from siliconprof.stats import statistics
@@ -127,22 +126,17 @@ def test_a_product_beside_a_busy_process_is_tried_again_and_marked(
     backend: str, tmp_path: Path
 ) -> None:
     """Both on one core; the terminal holds it against nothing."""
-    core = {min(os.sched_getaffinity(0))}
+    core = min(os.sched_getaffinity(0))
     own = {"shapes": [[1, 128, 128, 128]], "burst": 0}
     timing = {"iterations": 5, "max_iterations": 1000, "budget_s": 0.3, "retry_budget_s": 2}
     asked = cpu_cell(backend, "matmul", own, timing=timing | {"retries": 0})
-    program = f"import os; os.sched_setaffinity(0, {core}); print(flush=True)\nwhile True: pass"
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as other:
-        try:
-            assert other.stdout is not None and other.stdout.readline()
-            made = by_hand(asked, tmp_path, preexec_fn=lambda: os.sched_setaffinity(0, core))
-        finally:
-            other.kill()
+    with busy(core):
+        made = by_hand(asked, tmp_path, preexec_fn=lambda: os.sched_setaffinity(0, {core}))
     (point,) = made["points"]
     assert "of the time for a core while other processes used" in point["disturbed"]
     (attempt,) = point["attempts"]
     assert attempt["given_up"].startswith("a thread waited") and attempt["step_s"]
-    assert "points_disturbed" in {flag["code"] for flag in made["flags"]}
+    assert "points_disturbed" in codes(made)
     made_of_it = records.load(tmp_path / "record.json")
     line = cell_line.line_of_record(made_of_it, [made_of_it])
     assert line.endswith("disturbed by other processes"), line

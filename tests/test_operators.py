@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pandas as pd
 import pytest
 from conftest import defaults, opened, record_problems
 from measuring import Training, watched
@@ -22,7 +23,7 @@ from siliconprof.compare import explain
 from siliconprof.errors import UserError
 from siliconprof.pipeline import cli
 from siliconprof.session.timing import PhaseClock
-from synthetic_results import CPU, flagged, make, table, training
+from synthetic_results import CPU, PHASES, flagged, make, repeated, table, training
 
 TOKENS = {"batch_size": 2, "seq_len": 32}
 # A model that a workload trains: its parameters here, operations over its formula's, at least and most.
@@ -274,8 +275,7 @@ def test_a_gap_of_a_disturbed_training_has_no_causes(
     fast, slow = pair()
     results, lines = gap(tmp_path, [fast, flagged(slow, contended="others had the cores")])
     assert {line["kind"] for line in lines} == {"gap", "phase", "unexplained"}
-    (whole,) = (line for line in lines if line["kind"] == "gap")
-    (left,) = (line for line in lines if line["kind"] == "unexplained")
+    whole, left = line_of(lines, "gap"), line_of(lines, "unexplained")
     assert whole["verdict"] == left["verdict"] == "disturbed" and left["seconds"] is None
     assert cli.dispatch(["explain", "hf", "plain", "--results", str(results)]) == 0
     told = " ".join(capsys.readouterr().out.split())
@@ -324,9 +324,8 @@ def test_a_gap_is_explained_as_far_as_its_parts_are_known(tmp_path: Path) -> Non
     for index, (how, expected_ms, verdict) in enumerate(GAPS):
         own = [line for line in lines if line["slow_workload"] == f"gap-{index}-hf"]
         took = {line["part"]: line for line in own if line["kind"] == "cause"}
-        (whole,) = (line for line in own if line["kind"] == "gap")
+        whole, left = line_of(own, "gap"), line_of(own, "unexplained")
         assert whole["verdict"] == verdict, how
-        (left,) = (line for line in own if line["kind"] == "unexplained")
         total = left["seconds"] + sum(line["seconds"] for line in took.values())
         assert total == pytest.approx(whole["seconds"], rel=1e-9)
         if not expected_ms:
@@ -335,3 +334,35 @@ def test_a_gap_is_explained_as_far_as_its_parts_are_known(tmp_path: Path) -> Non
         for part, ms in expected_ms.items():
             assert 1e3 * took[part]["seconds"] == pytest.approx(ms, abs=0.02), part
         assert ("is not known" in took[FRAMEWORK]["slow_how"]) == (not how["used_ms"])
+
+
+def line_of(lines: Sequence[dict[str, Any]], part: str) -> dict[str, Any]:
+    """The line of a part of one pair."""
+    (found,) = (line for line in lines if line["part"] == part)
+    return found
+
+
+def test_a_gap_without_operators_has_phases_and_no_causes(tmp_path: Path) -> None:
+    _, lines = gap(tmp_path, [training(0.010), training(0.002, backend="mlx")])
+    whole, left = line_of(lines, "gap"), line_of(lines, "unexplained")
+    assert whole["seconds"] == pytest.approx(0.008, rel=1e-3)
+    assert whole["slow_backend"] == "torch-cpu" and whole["low_s"] < 0.008 < whole["high_s"]
+    # Plain arithmetic: phases are medians of split steps, the rest makes up for the difference.
+    phases = {line["part"]: line["seconds"] for line in lines if line["kind"] == "phase"}
+    assert sum(phases.values()) == pytest.approx(whole["seconds"], rel=1e-12)
+    assert phases["backward"] == pytest.approx(PHASES["backward_s"] * 1.02 * 0.008, rel=1e-3)
+    assert {line["kind"] for line in lines} == {"gap", "phase", "unexplained"}
+    assert left["seconds"] is None and whole["verdict"] == left["verdict"] == "not taken apart"
+    told = " ".join(explain.as_text(pd.DataFrame(lines)).split())
+    assert "backward" in told and "the operators of both were not timed" in told
+
+
+def test_processes_that_differ_widen_the_gap(tmp_path: Path) -> None:
+    cells = [training(0.010), training(0.011, backend="mlx")]
+    narrow = line_of(gap(tmp_path, cells)[1], "gap")
+    assert narrow["verdict"] != "no gap beyond noise"
+    cells = [repeated(cell, 0.8, 0.9, 1.1, 1.2) for cell in cells]
+    wide = line_of(gap(tmp_path / "again", cells)[1], "gap")
+    assert wide["low_s"] < narrow["low_s"] and wide["high_s"] > narrow["high_s"]
+    assert wide["verdict"] == "no gap beyond noise"
+    assert (narrow["fast_how"], wide["fast_how"]) == ("within one process", "between 5 processes")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import re
 from collections.abc import Mapping
 from html import unescape
@@ -10,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import siliconprof
 import synthetic_cells as cells
 import synthetic_results as made
 from siliconprof.analyse import aggregate
 from siliconprof.render import tables
+from siliconprof.store import record
 from synthetic_results import A6000, ULTRA, make, matmul, shown_table, table, training
 
 MLX = {"backend": "mlx"}
@@ -205,24 +206,6 @@ def test_records_that_are_used_in_nothing_are_listed(tmp_path: Path) -> None:
     assert unreadable["record"] == paths[1] and "damaged record: " in unreadable["error"]
 
 
-FORMULAS = ("=cmd|'/c calc'!A0", "+1+1", "-2+3", "@SUM(1)", "\t=1", '=HYPERLINK("x")')
-
-
-def test_a_spreadsheet_computes_nothing_of_a_record(tmp_path: Path) -> None:
-    own = [
-        made.without_result(training(0.01, workload=f"gpt2-{i}"), "failed", formula)
-        for i, formula in enumerate(FORMULAS)
-    ]
-    results = make(tmp_path, [*own, training(0.01)])
-    made.render(results)
-    texts = [path.read_text(encoding="utf-8") for path in (results / "figures").glob("*.csv")]
-    said = [cell for text in texts for line in csv.reader(text.splitlines()) for cell in line]
-    assert any("calc" in cell for cell in said) and any("HYPERLINK" in cell for cell in said)
-    for cell in said:
-        number = re.fullmatch(r"-?[\d.]+(e[+-]?\d+)?", cell)
-        assert number or not cell.startswith(("=", "+", "-", "@", "\t", "\r")), cell
-
-
 @pytest.mark.slow
 def test_forty_devices_over_several_hosts(tmp_path: Path) -> None:
     every = []
@@ -267,3 +250,16 @@ def test_the_papers_exhibits_compare_what_is_like_theirs(tmp_path: Path) -> None
         assert min(abs(time - ratio) for time in times) < 0.01
     joules = [line["energy_per_step_j"] for line in shown_table(results, "paper-table-5")]
     assert {"200.0", "212.39"} <= set(joules)
+
+
+def test_what_was_measured_again_is_shown_over_time(tmp_path: Path) -> None:
+    once = made.render(make(tmp_path / "once", [training(0.1), matmul()]))
+    assert "history" not in once.markup and "history" in once.ids  # says what it would need
+    old = training(0.2) | {"started_at": "2026-03-01T12:00:00+00:00"}
+    new = training(0.1) | {"started_at": "2026-03-02T12:00:00+00:00"}
+    record.write(old, None, tmp_path / "twice/results/history")
+    results = make(tmp_path / "twice", [new, matmul()])
+    first_s, second_s = siliconprof.load(results).history["step_s"]
+    assert first_s == pytest.approx(2 * second_s)
+    said = [text for text in made.render(results).hover("history") if "days" in text]
+    assert ["200" in text or "100" in text for text in said] == [True] * 2

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import NANO, PRODUCT, TABLE, TINY, Checkout
+from conftest import NANO, PRODUCT, TABLE, TINY, Checkout, codes
 from siliconprof.store import record
 
 CONFIG = TINY | {"backends": ["mlx"], "workloads": {"product": PRODUCT, "one": NANO}}
@@ -45,7 +45,7 @@ def disturb(checkout: Checkout, cells: int, now: float) -> None:
 
 def contended(data: dict[str, Any]) -> bool:
     """Whether a record says that other processes disturbed it."""
-    return "contended" in {flag["code"] for flag in data["flags"]}
+    return "contended" in codes(data)
 
 
 @pytest.mark.slow

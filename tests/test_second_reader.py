@@ -6,7 +6,6 @@ written. Golden tables hold what was, this holds what is right.
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 import re
@@ -20,7 +19,7 @@ from typing import Any
 
 import pytest
 import second_reader
-from conftest import Checkout
+from conftest import Checkout, csv_rows
 from second_reader import Row
 
 pytestmark = pytest.mark.slow
@@ -226,11 +225,6 @@ def claims(made: dict[str, list[Row]]) -> dict[str, float]:
 # -- what the run says -----------------------------------------------------------------------------
 
 
-def lines(path: Path) -> list[dict[str, str]]:
-    with path.open(newline="", encoding="utf-8") as stream:
-        return list(csv.DictReader(stream))
-
-
 def text(html: str) -> str:
     return unescape(re.sub(r"<[^>]+>", "", html)).strip()
 
@@ -290,7 +284,7 @@ class Comparison:
             self.names("findings", number, *both)
         self.terminal()
         judged = {
-            line["id"]: line["measured_value"] for line in lines(results / "tables/claims.csv")
+            line["id"]: line["measured_value"] for line in csv_rows(results / "tables/claims.csv")
         }
         judged = {name: value for name, value in judged.items() if value}
         mine = claims(self.made)
@@ -327,7 +321,7 @@ class Comparison:
         files = page if table in ON_PAGE else [f"{table}.csv", f"tables/{table}.csv"]
         path = next((self.results / x for x in files if (self.results / x).is_file()), None)
         printed, seen = printed_rows(self.page, table), []
-        for number, line in enumerate(lines(path) if path else ()):
+        for number, line in enumerate(csv_rows(path) if path else ()):
             key = tuple(line[name].removesuffix(".0") for name in keys)
             if key not in ours:
                 unread = is_own(line, self.place) and not line.get("why_not")

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import cpu_cell
+from conftest import codes, cpu_cell
 from measuring import by_hand
 from siliconprof.backends.base import Backend
 from siliconprof.measure import scratch
@@ -46,11 +46,6 @@ def measure(folder: Path, cell: Cell, fault: str = "", run: str = "") -> dict[st
     (folder / "sitecustomize.py").write_text(fault, encoding="utf-8")
     more = {"SILICONPROF_PIPELINE_PID": run, scratch.CODE_VARIABLE: str(folder / "code")}
     return by_hand(cell, folder, search=[folder], **more)
-
-
-def codes(made: dict[str, Any]) -> set[str]:
-    """The codes of a record's flags."""
-    return {flag["code"] for flag in made["flags"]}
 
 
 # -- no fault ----------------------------------------------------------------------------------

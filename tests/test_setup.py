@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 from conftest import PRODUCT, QUICK, ROOT, own_project
 from packaging.requirements import Requirement
+from project_copy import script
 from siliconprof.hosts.sensors import apple
 
 RELEASES = ("3.11", "3.12", "3.13", "3.14")
@@ -81,11 +82,8 @@ def wheel(folder: Path, name: str, version: str) -> None:
 
 def programs(folder: Path, **texts: str) -> Path:
     """A folder of shell scripts, by name, to stand in the place of the system's; `_` is a dot."""
-    folder.mkdir()
     for name, text in texts.items():
-        path = folder / name.replace("_", ".")
-        path.write_text(f"#!/bin/sh\n{text}\n", encoding="utf-8")
-        path.chmod(0o755)
+        script(folder / name.replace("_", "."), text)
     return folder
 
 
@@ -153,16 +151,16 @@ def test_a_python_with_a_wheel_of_every_pin_comes_first(
 ) -> None:
     texts = {name: "exit 1" if name == "python3" else "exit 0" for name in there}
     path = {"PATH": str(programs(tmp_path / "bin", **texts))}
-    script = ["/bin/sh", str(ROOT / "envs/which_python.sh")]
-    assert subprocess.check_output(script, env=path, text=True).strip() == chosen
+    asked = ["/bin/sh", str(ROOT / "envs/which_python.sh")]
+    assert subprocess.check_output(asked, env=path, text=True).strip() == chosen
 
 
 @pytest.mark.parametrize("processor", ["arm64", "x86_64"])
 def test_a_shell_under_rosetta_takes_the_pins_of_a_mac(processor: str, tmp_path: Path) -> None:
     uname = f'[ "$1" = -s ] && echo Darwin || echo {processor}'
     path = {"PATH": str(programs(tmp_path / "bin", uname=uname))}
-    script = ["/bin/sh", str(ROOT / "envs/which.sh")]
-    assert subprocess.check_output(script, env=path, text=True) == "apple\n"
+    asked = ["/bin/sh", str(ROOT / "envs/which.sh")]
+    assert subprocess.check_output(asked, env=path, text=True) == "apple\n"
 
 
 def test_a_mac_with_python_3_14_does_without_the_wheel_that_there_is_not(

@@ -16,6 +16,7 @@ import conftest
 import pytest
 import ssh_hosts
 from conftest import PRODUCT, QUICK, Checkout, copy_project
+from project_copy import script
 
 until = partial(conftest.until, seconds=300)
 NAMES = {"studio": "studio-7", "server": "server-9"}  # label -> host; the profile has these labels
@@ -51,10 +52,8 @@ def project(network: Any, tmp_path_factory: pytest.TempPathFactory) -> Checkout:
             for label, name in NAMES.items()
         },
     )
-    ssh = copy.path.parent / "bin" / "ssh"
-    ssh.parent.mkdir()
-    ssh.write_text(f'#!/bin/sh\nexec {shutil.which("ssh")} -F {network[1]} "$@"\n')
-    ssh.chmod(0o755)
+    command = f'exec {shutil.which("ssh")} -F {network[1]} "$@"'
+    ssh = script(copy.path.parent / "bin" / "ssh", command)
     copy.environment["PATH"] = f"{ssh.parent}:{copy.variables({})['PATH']}"
     return copy
 

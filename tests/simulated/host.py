@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from conftest import QUICK, ROOT, Checkout, copy_project
+from project_copy import script
 
 HERE = Path(__file__).parent
 ACCEPT = "SILICONPROF_ACCEPT_SIMULATED"
@@ -43,22 +44,15 @@ def _environment(spec: dict[str, Any], **more: str) -> dict[str, str]:
 def h200(folder: Path) -> dict[str, str]:
     """The environment in which frameworks find an H200, with its driver's libraries in a folder."""
     _compiled(HERE.parent / "fake_nvml.cpp", folder / "libnvidia-ml.so.1")
-    smi = folder / "nvidia-smi"
-    smi.write_text("#!/bin/sh\necho 'NVIDIA H200, 2256, 580.65.06'\n", encoding="utf-8")
-    smi.chmod(0o755)
+    script(folder / "nvidia-smi", "echo 'NVIDIA H200, 2256, 580.65.06'")
     path = os.pathsep.join(map(str, (Path(sys.executable).parent, folder, os.environ["PATH"])))
     spec = {"library": _below_torch(folder)}
     return _environment(spec, LD_LIBRARY_PATH=str(folder), PATH=path)
 
 
-def this_host(folder: Path, **more: Any) -> dict[str, str]:
-    """The environment in which Python is on this host; `more` as simulated/sitecustomize.py reads it."""
-    return _environment(more)
-
-
-def m2(folder: Path, **more: Any) -> dict[str, str]:
+def m2(folder: Path) -> dict[str, str]:
     """The environment in which Python is on a Mac with an M2, with its libraries in a folder."""
-    spec = {"memory_bytes": 24 * 2**30, "recommended_bytes": RECOMMENDED_BYTES} | more
+    spec = {"memory_bytes": 24 * 2**30, "recommended_bytes": RECOMMENDED_BYTES}
     spec |= {"macos": _compiled(HERE.parent / "fake_macos.cpp", folder / "macos.so")}
     return _environment(spec | {"library": _below_torch(folder, "-DPLAYED_MPS")})
 

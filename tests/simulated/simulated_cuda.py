@@ -25,6 +25,7 @@ PRODUCTS = ("mm", "addmm", "bmm", "baddbmm")
 # aten/src/ATen/cuda/CublasHandlePool.cpp: parseChosenWorkspaceSize, per handle and stream
 HOPPER_WORKSPACE = 2**25
 CYCLES_RATE = 1.7e9  # of a card's clock, a second
+STREAM = 0x5EED00000001  # torch's current one
 GONE = "CUDA error: unspecified launch failure"
 
 
@@ -211,7 +212,10 @@ class Launcher:
         to._obj.value = 3
         return 0
 
-    def cuLaunchKernel(self, *arguments: Any) -> int:
+    def cuLaunchKernel(self, kernel: Any, *arguments: Any) -> int:
+        *one, shared, stream, parameters, extra = (argument.value for argument in arguments)
+        assert (kernel.value, one, shared, stream) == (3, [1] * 6, 0, STREAM)
+        assert parameters is extra is None
         if gpu.lost():
             return 719  # CUDA_ERROR_LAUNCH_FAILED
         with gpu.line.computing():
@@ -277,7 +281,7 @@ def install(spec: dict[str, Any], module: Any) -> None:
     cuda._exchange_device = cuda._maybe_exchange_device = lambda index: 0
     cuda._is_in_bad_fork = lambda: False
     cuda.Event = cuda.streams.Event = Event
-    cuda.current_stream = lambda device=None: SimpleNamespace(cuda_stream=0)
+    cuda.current_stream = lambda device=None: SimpleNamespace(cuda_stream=STREAM)
     cuda._device_count_nvml = lambda: -1
     torch.backends.cudnn.version = lambda: 91300
     from torch.optim import optimizer
