@@ -19,9 +19,8 @@ from siliconprof.claims.cases import WHICH_DEVICE, QuestionWithCases
 from siliconprof.claims.claims_file import Claim
 from siliconprof.claims.evidence import Evidence, fits
 from siliconprof.claims.verdicts import NOT_TESTABLE
-from siliconprof.store import table_files
 from siliconprof.store.record import HERE
-from siliconprof.store.table_files import Row, Tables
+from siliconprof.store.table_files import Row
 
 NO_CASE = "no two of its cells did the same work in the same way"
 OF_POINTS = ("model", "shape_size")  # keys of a side that no cell has
@@ -142,11 +141,11 @@ def _side_words(side: Mapping[str, Any], devices: Mapping[str, Any]) -> str:
     return f"{text} by {side['backend']}" if "backend" in side else text
 
 
-def write(frames: Frames, claims: Path, output: Tables) -> None:
+def write(frames: Frames, claims: Path) -> None:
     """Compute and write: the table."""
     evidence = Evidence(frames)
     lines = [
         row_of(claim) | (judged(claim, evidence) if claim.questions else {})
         for claim in claims_file.load(claims, frames.sheets.registry, frames.published_folder)
     ]
-    table_files.write_frame(table_files.path(output, "claims"), pd.DataFrame(lines))
+    frames.write("claims", pd.DataFrame(lines))

@@ -230,8 +230,7 @@ def _compared(frames: Frames, cells: svg.Cells) -> dict[str, Any]:
 def main(
     *,
     matrix: options.Matrix,
-    tables: options.Tables = (),
-    published: options.Published = (options.PUBLISHED,),
+    published: options.Published = options.PUBLISHED,
     registry: options.Registry = options.REGISTRY_FILE,
     output: Annotated[
         Sequence[Path],
@@ -255,8 +254,7 @@ def main(
     staged = temporary.temporary_path(folder)
     try:
         captions = validation.load_yaml(REPORT / "captions.yaml")
-        known = options.tables_of(tables, matrix)
-        frames = Frames.load(matrix, known, options.folder_of(published), registry)
+        frames = Frames.load(matrix, published, registry)
         temporary.remove(staged)
         staged.mkdir(parents=True)
         report = ReportBuilder(captions, staged, folder.as_posix(), print_)
