@@ -14,9 +14,9 @@ import pytest
 from conftest import QUICK, Checkout, own_project, rounding
 from siliconprof import plugins
 from siliconprof.cells import config, matrix
-from siliconprof.formatting import FLAG_WORDS
 from siliconprof.hosts import host_file, registry
 from siliconprof.session.resolved_cell import ResolvedCell
+from siliconprof.store.captions import flag_words
 from synthetic_results import H200
 
 pytestmark = pytest.mark.slow
@@ -154,7 +154,7 @@ def test_a_record_says_how_it_offloads(study: dict) -> None:
         params = record["points"][0]["params"]
         assert evidence["trained_parameters"] == params["n_trainable_parameters"], name
         assert record["environment"]["backend"]["threads"] == 1  # accelerate leaves them alone
-    assert "offload_on_cpu" in FLAG_WORDS
+    assert "offload_on_cpu" in flag_words()
 
 
 def test_what_cannot_offload_says_why(study: dict) -> None:

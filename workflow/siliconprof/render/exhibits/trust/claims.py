@@ -11,6 +11,7 @@ from siliconprof.analyse.frames import Frames, records
 from siliconprof.claims.figures import shown
 from siliconprof.claims.verdicts import CLAIM_VERDICTS, NOT_TESTABLE
 from siliconprof.render.exhibit import PLACE_TEXTS, Column, Text, exhibit
+from siliconprof.store import captions
 
 UNIT_WORDS = {" times": " ×", " percent": " %"}
 CLAIM: tuple[Column, ...] = (
@@ -113,7 +114,7 @@ def flags(frames: Frames) -> pd.DataFrame:
     frame = frame.assign(flag=frame["found"].str[0], seen=frame["found"].str[1])
     elsewhere = formatting.STATISTICAL_FLAGS | frames.flags_of_all | NOTES
     frame = frame[~frame["flag"].isin(elsewhere)].sort_values(["flag", "order"], kind="stable")
-    means = frame["flag"].map(formatting.FLAG_WORDS).fillna(NO_EXPLANATION)
+    means = frame["flag"].map(captions.flag_words()).fillna(NO_EXPLANATION)
     return frame.assign(means=means.where(~frame["flag"].duplicated()))
 
 

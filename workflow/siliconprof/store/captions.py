@@ -1,0 +1,42 @@
+"""report/captions.yaml: the words of the page."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from siliconprof.errors import UserError
+from siliconprof.plugins import CHECKOUT
+from siliconprof.store import validation
+
+REPORT = CHECKOUT / "report"  # template, style sheet, scripts and captions
+CAPTIONS = REPORT / "captions.yaml"
+
+
+@cache
+def load() -> dict[str, Any]:
+    """The file's content.
+
+    Raises:
+        UserError: it is missing or not YAML.
+    """
+    content: dict[str, Any] = validation.load_yaml(CAPTIONS)
+    return content
+
+
+def of(kind: str, key: str) -> tuple[str, str]:
+    """(title, caption) of one of `sections` or `exhibits`, the second perhaps empty.
+
+    Raises:
+        UserError: there is no such text.
+    """
+    entry = load()[kind].get(key) or {}
+    if "title" not in entry:
+        raise UserError(f"{CAPTIONS}: no text {kind}.{key}.title")
+    return entry["title"], " ".join(str(entry.get("caption") or "").split())
+
+
+def flag_words() -> dict[str, str]:
+    """Code of a flag -> what it means."""
+    words: dict[str, str] = load()["flags"]
+    return words
