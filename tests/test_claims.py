@@ -15,7 +15,7 @@ from claim_entries import GROWS, Tables, altered, claim, judged, shipped
 from siliconprof.cells import config, matrix
 from siliconprof.claims.figures import OPEN as OPEN_ANSWER
 from siliconprof.claims.figures import Region
-from siliconprof.claims.verdicts import CLAIM_VERDICTS
+from siliconprof.claims.judge import CLAIM_VERDICTS
 from siliconprof.stats import training_course
 from siliconprof.store import columns, validation
 from siliconprof.store.record import HERE, REFERENCE

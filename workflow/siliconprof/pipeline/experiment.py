@@ -9,29 +9,38 @@ a list of rules, every submitted job and another workflow's module as well. What
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import secrets
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, cached_property, partial
+from pathlib import Path
 from typing import Any
 
 from snakemake.exceptions import WorkflowError
 
 from siliconprof import fingerprint
 from siliconprof.cells import cluster, expected, matrix
-from siliconprof.errors import UserError, replace_what_cannot_be_shown
+from siliconprof.errors import UserError, printable, replace_what_cannot_be_shown
 from siliconprof.hosts import detect, doctor, environment, host_file, machine, registry
 from siliconprof.lifetime import PIPELINE_VARIABLE
 from siliconprof.measure import fork_server, scratch
-from siliconprof.pipeline import failed_jobs
 from siliconprof.pipeline.files import Files, in_lines, one_of
 from siliconprof.plugins import CHECKOUT, PACKAGE_DIR
 from siliconprof.probes import interference
 from siliconprof.session.timing import Plan
 from siliconprof.store import temporary
 from siliconprof.store.cell import AXES, canonical_json
+
+LOGGER = "snakemake.logging"
+# Snakemake's event of a failed job, snakemake_interface_logger_plugins.common.LogEvent
+JOB_ERROR = "job_error"
+# What its text begins with, has.
+COMMAND = ("RuleException:\nCalledProcessError", "non-zero exit status")
+LONGEST_REASON = 400  # characters of a reason
 
 
 class _Cells:
@@ -197,7 +206,7 @@ class Experiment(Files):
 
     def started(self) -> str:
         """Prepare a run whose jobs are about to start; what there is to say of it."""
-        failed_jobs.watch()
+        logging.getLogger(LOGGER).addFilter(FailedJobs())
         replace_what_cannot_be_shown()
         if text := fingerprint.cache_text():
             temporary.write(self._folder / "history" / fingerprint.CACHE_FILE, text)
@@ -258,3 +267,34 @@ class Experiment(Files):
             if path.exists() and path.stat().st_mtime >= self._began_s:
                 return f"{path.read_text(encoding='utf-8')}report: {self.results}/{page}"
         return ""
+
+
+class FailedJobs(logging.Filter):
+    """Prints a line for each failed job, its rule, why, and its log, and keeps its command off the terminal.
+
+    `quiet: rules` of the default profile keeps jobs from filling the terminal, and with them hides all
+    three; what Snakemake still prints is the command, of several kilobytes where it holds a cell.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether Snakemake's handlers get a message."""
+        if getattr(record, "event", None) == JOB_ERROR:
+            print(failed_job(record.rule_name, record.log), flush=True)  # type: ignore[attr-defined]
+        begin, part = COMMAND
+        text = record.getMessage()
+        return not (text.startswith(begin) and part in text)
+
+
+def failed_job(rule: str, logs: Sequence[str]) -> str:
+    """`rule aggregate failed: KeyError: 'host'; its log: results/logs/aggregate.log`."""
+    where = f"; its log: {logs[0]}" if logs else ""
+    return f"rule {rule} failed: {_last_line(logs) or 'it was killed, or said nothing'}{where}"
+
+
+def _last_line(logs: Sequence[str]) -> str:
+    for log in map(Path, logs):
+        if log.is_file():
+            with log.open(encoding="utf-8", errors="replace") as lines:
+                last = deque((text for text in lines if text.strip()), maxlen=1)
+            return printable("".join(last).strip())[:LONGEST_REASON]
+    return ""

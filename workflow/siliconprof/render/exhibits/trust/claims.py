@@ -9,7 +9,7 @@ import pandas as pd
 from siliconprof import formatting
 from siliconprof.analyse.frames import Frames, records
 from siliconprof.claims.figures import shown
-from siliconprof.claims.verdicts import CLAIM_VERDICTS, NOT_TESTABLE
+from siliconprof.claims.judge import CLAIM_VERDICTS, NOT_TESTABLE
 from siliconprof.render.exhibit import PLACE_TEXTS, Column, Text, exhibit
 from siliconprof.store import captions
 
