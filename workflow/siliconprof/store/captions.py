@@ -24,8 +24,10 @@ def load() -> dict[str, Any]:
     return content
 
 
-def of(kind: str, key: str) -> tuple[str, str]:
-    """(title, caption) of one of `sections` or `exhibits`, the second perhaps empty.
+def of(kind: str, key: str) -> tuple[str, str, str]:
+    """(title, caption, needs) of one of `sections` or `exhibits`, the last two perhaps empty.
+
+    What it needs is said of an exhibit that has no rows.
 
     Raises:
         UserError: there is no such text.
@@ -33,7 +35,8 @@ def of(kind: str, key: str) -> tuple[str, str]:
     entry = load()[kind].get(key) or {}
     if "title" not in entry:
         raise UserError(f"{CAPTIONS}: no text {kind}.{key}.title")
-    return entry["title"], " ".join(str(entry.get("caption") or "").split())
+    caption, needs = (" ".join(str(entry.get(name) or "").split()) for name in ("caption", "needs"))
+    return entry["title"], caption, needs
 
 
 def flag_words() -> dict[str, str]:

@@ -32,7 +32,6 @@ UNKNOWN_LAUNCH = "the paper prints one follow-up launch, and not which of these 
         *(Num(kind, title, "µs", 1e-3, help=what) for kind, (title, what) in LAUNCH_KINDS.items()),
         Num("followup_ms", "Follow-up, as printed", "µs", 1e-3),
     ),
-    needs="It needs a cell of module kernel_launch.",
     shows=("kernel_launch",),
 )
 def paper_table_6(frames: Frames) -> pd.DataFrame:
@@ -92,7 +91,6 @@ def operations(
     return exhibit(
         f"paper-figure-{number}",
         figure=DotInterval(row="shape", value="rate", x=f"{unit}, more is better", unit=unit),
-        needs=f"It needs a cell of module {module}.",
         shows=(module,),
     )(rows)
 

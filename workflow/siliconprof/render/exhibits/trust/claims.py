@@ -49,7 +49,6 @@ def in_words(frames: Frames) -> pd.DataFrame:
         Text("measured", "Measured", below="ends"),
         Text("reason", "Reason", below="measured_devices", prose=True),
     ),
-    needs="No claim is decided; what each would need stands below.",
 )
 def claims(frames: Frames) -> pd.DataFrame:
     """Published claims that these results decide, or leave open for a reason of their own."""
@@ -74,7 +73,6 @@ SOURCES = {  # how a source begins -> whose it is; all others are transcriptions
     ),
     each="of",
     folded="Claims that nothing here decides",
-    needs="Every claim is decided.",
 )
 def claims_others(frames: Frames) -> pd.DataFrame:
     """Published claims that nothing measured here decides, by source, with what is missing."""
@@ -98,7 +96,6 @@ NO_EXPLANATION = "This version has no explanation of it."
         Text("seen", "What was seen", prose=True),
     ),
     folded="All flags",
-    needs="No cell was flagged.",
     shows=("clocks", "interference"),
 )
 def flags(frames: Frames) -> pd.DataFrame:
@@ -130,7 +127,6 @@ def flags(frames: Frames) -> pd.DataFrame:
         Text("record_sha256", "SHA-256", code=True),
     ),
     folded="All cells",
-    needs="The experiment has no cell on this host.",
 )
 def every_cell(frames: Frames) -> pd.DataFrame:
     """Every cell, measured or not, with its status, the reason and the hash of its record."""
