@@ -165,12 +165,14 @@ def listing(words: Iterable[str], most: int | None = None) -> str:
 
 
 def shape(point: Mapping[str, Any]) -> str:
-    """A matrix product's shape: `512³`, `8 × 128³`, `8 × (64 × 128 × 32)`."""
-    batch, m, k, n = (int(point[name]) for name in ("batch", "m", "k", "n"))
-    product = f"{m}³" if m == k == n else f"{m} × {k} × {n}"
+    """A product's shape: `512³`, `8 × 128³`, `8 × (64 × 128 × 32)`; of one with a vector the matrix's."""
+    names = "mk" if point["module"] == "matvec" else "mkn"
+    batch, *sizes = (int(point[name]) for name in ("batch", *names))
+    is_cube = len({*sizes}) == 1
+    product = f"{sizes[0]}{'²³'[len(sizes) - 2]}" if is_cube else " × ".join(map(str, sizes))
     if batch == 1:
         return product
-    return f"{batch} × {product if m == k == n else f'({product})'}"
+    return f"{batch} × {product if is_cube else f'({product})'}"
 
 
 def shortened(text: str, limit: int) -> str:
