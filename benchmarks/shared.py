@@ -20,7 +20,7 @@ from siliconprof.session import inventory
 from siliconprof.stats.statistics import median, median_interval
 
 PARTS = (
-    *("Snakefile", "workflow", "config", "envs", "profiles", "report", "benchmarks"),
+    *("workflow", "config", "envs", "profiles", "report", "benchmarks"),
     "pyproject.toml",
 )
 CONFIG = str(ROOT / "config" / "config.yaml")

@@ -33,7 +33,7 @@ pytest_plugins = (
     "shared_fixtures",
 )  # hooks, and fixtures of several files
 ROOT = Path(__file__).resolve().parents[1]
-PARTS = ("envs", "Snakefile", "workflow", "config", "profiles", "report", "pyproject.toml")
+PARTS = ("envs", "workflow", "config", "profiles", "report", "pyproject.toml")
 sys.path.insert(0, str(ROOT / "workflow"))
 WORKER = os.environ.get("PYTEST_XDIST_WORKER")
 CORES = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
