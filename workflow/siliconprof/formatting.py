@@ -151,9 +151,9 @@ def mebibytes(size_bytes: float) -> str:
     return f"{significant(size_bytes / 2**20)}{NARROW}MiB"
 
 
-def count(n: int, one: str, many: str | None = None) -> str:
+def count(n: int, one: str) -> str:
     """`1 cell`, `2 cells`."""
-    return f"{n} {one if n == 1 else many or one + 's'}"
+    return f"{n} {one if n == 1 else one + 's'}"
 
 
 def listing(words: Iterable[str], most: int | None = None) -> str:
