@@ -319,7 +319,9 @@ def whole_paper(paper: Mapping[str, Any]) -> Tables:
     row |= {"minor_faulted_bytes_per_step": 4096, "major_faulted_bytes_per_step": 0}
 
     parts = []
-    for planned in matrix.expand(experiment, known, host_with(experiment["devices"], known)).cells:
+    for planned in matrix.Expansion(
+        experiment, known, host_with(experiment["devices"], known)
+    ).cells:
         cell, own, scenario = planned.cell, planned.cell.parameters, planned.resolved.scenario()
         status, reason = planned.resolved.refusal() or ("ok", None)
         batch = {"batch_size": scenario["batch_size"]}

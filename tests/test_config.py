@@ -239,7 +239,7 @@ def test_what_is_computed_without_instructions_is_measured_in_the_smallest_workl
         host = host_of("desk", CPU)
         host["cpu"] = host["cpu"] | {"features": features}
         experiment = config.resolve(named | own)
-        cells = matrix.expand(experiment, devices, host).cells
+        cells = matrix.Expansion(experiment, devices, host).cells
         refused = {
             (p.cell.backend, p.cell.workload, p.cell.precision): p.resolved.refusal() for p in cells
         }
@@ -255,6 +255,6 @@ def test_what_is_computed_without_instructions_is_measured_in_the_smallest_workl
 
 def test_a_device_that_no_backend_can_use_is_not_measured(devices: Any) -> None:
     experiment = config.resolve({"workloads": {"a": PRODUCT}, "devices": ["mi300x"]})
-    expansion = matrix.expand(experiment, devices, host_of("desk", CPU))
+    expansion = matrix.Expansion(experiment, devices, host_of("desk", CPU))
     (missing,) = expansion.not_measured
     assert missing["device"] == "mi300x" and "no backend" in missing["reason"]

@@ -185,7 +185,7 @@ def test_deepspeed_and_its_adam_count_for_offloaded_cells_only(project: Checkout
     host = host_file.resolve(project.path / "results", "auto", devices)
     gpu = H200 | {"id": "gpu", "memory_bytes": 2**30, "backends": ["torch-cuda"]}
     host |= {"devices": [*host["devices"], gpu], "cpu_adam": "0" * 64}
-    planned = matrix.expand(experiment, devices, host).cells
+    planned = matrix.Expansion(experiment, devices, host).cells
     found = {(p.cell.workload, p.cell.device_kind, p.cell.scenario): p for p in planned}
     offloaded = {("asked", "cpu", "offload"), ("derived", "gpu", "auto")}
     others = {("asked", "cpu", "fits"), ("fitting", "gpu", "auto"), ("derived", "cpu", "auto")}

@@ -16,7 +16,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, cached_property, partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from snakemake.exceptions import WorkflowError
 from siliconprof import fingerprint
 from siliconprof.cells import cluster, expected, matrix
 from siliconprof.errors import UserError, printable, replace_what_cannot_be_shown
-from siliconprof.hosts import detect, doctor, environment, host_file, machine, registry
+from siliconprof.hosts import detect, doctor, environment, host_file, machine
 from siliconprof.lifetime import PIPELINE_VARIABLE
 from siliconprof.measure import fork_server, scratch
 from siliconprof.pipeline.files import Files, in_lines, one_of
@@ -43,18 +43,6 @@ COMMAND = ("RuleException:\nCalledProcessError", "non-zero exit status")
 LONGEST_REASON = 400  # characters of a reason
 
 
-class _Cells:
-    """The cells of one host: which there are, and each one's needs once a rule asks."""
-
-    def __init__(
-        self, experiment: Mapping[str, Any], devices: registry.Registry, host: Mapping[str, Any]
-    ) -> None:
-        tested, _ = matrix.tested(experiment, devices, host)
-        self.places = {axes: place for place, axes in enumerate(matrix.axes(experiment, tested))}
-        own = matrix.with_fitting_batches(experiment, host, tested)
-        self.planned = cache(partial(matrix.planned, own, host))
-
-
 class Experiment(Files):
     """All that rules look up.
 
@@ -68,7 +56,7 @@ class Experiment(Files):
     def __init__(self, raw: Mapping[str, Any], checkpoints: Any, workflow: Any) -> None:
         self._began_s, self._load = time.time(), interference.ForeignLoad()
         self._checkpoints = checkpoints
-        self._known: dict[str, tuple[int, _Cells]] = {}
+        self._known: dict[str, tuple[int, matrix.Expansion]] = {}
         self._announces_cells = False  # as soon as they are known
         super().__init__(raw, workflow)
         if workflow and workflow.remote_exec and workflow.modifier.is_main_snakefile():
@@ -88,7 +76,7 @@ class Experiment(Files):
         """This host, detected in memory where its file is not there or not of today."""
         return host_file.resolve(self._folder, self.config["host"], self._devices)
 
-    def _cells(self, label: str) -> _Cells:
+    def _cells(self, label: str) -> matrix.Expansion:
         """The cells of a host of this run."""
         for name in self.models:  # raises where one must be looked at first
             self._checkpoints.model.get(model=name)
@@ -99,10 +87,9 @@ class Experiment(Files):
             made = path.stat().st_mtime_ns
         if label not in self._known or self._known[label][0] != made:
             host = host_file.load(path) if self.nodes else self._host
-            self._known[label] = made, _Cells(self.config, self._devices, host)
+            self._known[label] = made, matrix.Expansion(self.config, self._devices, host)
             if self._announces_cells:
-                planned = map(self._known[label][1].planned, self._known[label][1].places)
-                print("\n".join(expected.announced([*planned])), flush=True)
+                print("\n".join(expected.announced(self._known[label][1].cells)), flush=True)
                 self._announces_cells = False
         return self._known[label][1]
 
