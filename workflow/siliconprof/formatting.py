@@ -76,16 +76,10 @@ def significant(value: float, digits: int = 3) -> str:
     return text.replace(",", NARROW if abs(value) >= 9999.5 else "").replace("-", "−")
 
 
-def integer(value: float) -> str:
-    """A whole number, its digits not grouped."""
-    return _beyond_digits(round(value) if math.isfinite(value) else value) or f"{value:.0f}"
-
-
 def grouped(value: float) -> str:
     """A whole number, digits grouped from 10 000."""
-    if not abs(value) >= 9999.5:
-        return integer(value)
-    return _beyond_digits(value) or f"{value:,.0f}".replace(",", NARROW)
+    digits = f"{value:,.0f}".replace(",", NARROW if abs(value) >= 9999.5 else "")
+    return _beyond_digits(round(value) if math.isfinite(value) else value) or digits
 
 
 def scientific(value: float, digits: int = 2) -> str:
@@ -106,7 +100,7 @@ def percent(share: float) -> str:
 
 def whole_percent(share: float) -> str:
     """A share as `15 %`."""
-    return f"{integer(100 * share)}{NARROW}%".replace("-", "−")
+    return f"{grouped(100 * share)}{NARROW}%".replace("-", "−")
 
 
 def change(share: float) -> str:

@@ -79,7 +79,7 @@ def _shown(
     value: Exhibit, section: str, number: int, frames: Frames, report: ReportBuilder
 ) -> Shown:
     try:
-        title, caption, needs = captions.of("exhibits", value.id)
+        title, caption, needs = captions.caption_of("exhibits", value.id)
         one = Shown(value.id, section, title, caption, number)
         frame = value.rows(frames)
         if frame.empty:
@@ -153,7 +153,11 @@ def _html(frames: Frames, exhibits: Sequence[Shown], report: ReportBuilder) -> s
     )
     cells = report.cells
     sections = [
-        (name, *captions.of("sections", name)[:2], [e for e in exhibits if e.section == name])
+        (
+            name,
+            *captions.caption_of("sections", name)[:2],
+            [e for e in exhibits if e.section == name],
+        )
         for name in exhibit.SECTIONS
     ]
     own = frames.cells[frames.cells["here"]]

@@ -24,7 +24,7 @@ def load() -> dict[str, Any]:
     return content
 
 
-def of(kind: str, key: str) -> tuple[str, str, str]:
+def caption_of(kind: str, key: str) -> tuple[str, str, str]:
     """(title, caption, needs) of one of `sections` or `exhibits`, the last two perhaps empty.
 
     What it needs is said of an exhibit that has no rows.
