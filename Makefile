@@ -92,11 +92,10 @@ lint: dev-env
 format: dev-env
 	$(BIN)/python -m ruff check --fix .
 	$(BIN)/python -m ruff format .
-	PATH="$$(cd $(BIN) && pwd):$$PATH" python -m snakefmt Snakefile workflow
+	PATH="$$(cd $(BIN) && pwd):$$PATH" python -m snakefmt workflow
 
 docs: dev-env
-	PYTHONPATH=workflow $(BIN)/python -m siliconprof.cells.config_docs >config/README.md
-	PYTHONPATH=workflow $(BIN)/python -m siliconprof.store.column_docs >docs/columns.md
+	PYTHONPATH=workflow $(BIN)/python docs/generate.py
 
 bench: dev-env
 	PATH="$$(cd $(BIN) && pwd):$$PATH" python benchmarks/pipeline.py

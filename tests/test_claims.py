@@ -15,7 +15,7 @@ from claim_entries import GROWS, Tables, altered, claim, judged, shipped
 from siliconprof.cells import config, matrix
 from siliconprof.claims.figures import OPEN as OPEN_ANSWER
 from siliconprof.claims.figures import Region
-from siliconprof.claims.verdicts import CLAIM_VERDICTS
+from siliconprof.claims.judge import CLAIM_VERDICTS
 from siliconprof.stats import training_course
 from siliconprof.store import columns, validation
 from siliconprof.store.record import HERE, REFERENCE
@@ -319,7 +319,9 @@ def whole_paper(paper: Mapping[str, Any]) -> Tables:
     row |= {"minor_faulted_bytes_per_step": 4096, "major_faulted_bytes_per_step": 0}
 
     parts = []
-    for planned in matrix.expand(experiment, known, host_with(experiment["devices"], known)).cells:
+    for planned in matrix.Expansion(
+        experiment, known, host_with(experiment["devices"], known)
+    ).cells:
         cell, own, scenario = planned.cell, planned.cell.parameters, planned.resolved.scenario()
         status, reason = planned.resolved.refusal() or ("ok", None)
         batch = {"batch_size": scenario["batch_size"]}

@@ -260,7 +260,7 @@ def test_a_gpu_is_known_by_name_and_memory() -> None:
 @pytest.mark.slow
 def test_a_node_without_the_device_has_no_cells(hall: Checkout) -> None:
     host = host_file.load(hall.path / HALL_FILE) | {"label": "far.hall"}
-    found = matrix.expand(config.resolve(SMALL), {}, host)
+    found = matrix.Expansion(config.resolve(SMALL), {}, host)
     assert found.cells == []
     (line,) = found.not_measured
     assert line["device"] == "h200"
@@ -270,7 +270,7 @@ def test_a_node_without_the_device_has_no_cells(hall: Checkout) -> None:
         device["backends"] = []
     broken = {"available": False, "reason": "no module named 'torch'", "fix": None}
     host |= {"label": "hall", "backends": {"torch-cpu": broken}}
-    found = matrix.expand(config.resolve(SMALL), {}, host)
+    found = matrix.Expansion(config.resolve(SMALL), {}, host)
     assert found.cells == []
     (line,) = found.not_measured
     assert "no backend can use it on the node" in line["reason"]

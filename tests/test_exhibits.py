@@ -17,9 +17,9 @@ from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 from parsed_page import Page
-from siliconprof import formatting
 from siliconprof.claims import judge
 from siliconprof.render import exhibit, style, svg
+from siliconprof.store.captions import flag_words
 from synthetic_results import A6000, AWAY, CPU, GPU, H200, ULTRA, shown_table, training
 
 PACKAGE = made.ROOT / "workflow/siliconprof"
@@ -223,4 +223,4 @@ def test_a_caption_has_thirty_words_at_most_and_a_section_sixty() -> None:
 def test_every_flag_that_the_code_raises_is_explained() -> None:
     sources = (path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py"))
     raised = {code for text in sources for code in re.findall(r"\.flag\(\s*\"(\w+)\"", text)}
-    assert len(raised) > 10 and raised - formatting.FLAG_WORDS.keys() == set()
+    assert len(raised) > 10 and raised - flag_words().keys() == set()

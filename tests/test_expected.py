@@ -127,7 +127,7 @@ def test_error_of_the_line_is_that_of_repeated_draws() -> None:
     told = line_fit.fit(batches, true, [noise * t for t in true])
     assert told is not None
     assert np.std([line.fixed_s for line in lines if line]) == pytest.approx(
-        (told.interval_s()[1] - told.fixed_s) / line_fit.NORMAL, rel=0.1
+        np.sqrt(told.covariance[1, 1]), rel=0.1
     )
     share = told.fixed_share(2)
     shares = np.array([line.fixed_share(2).value for line in lines if line])

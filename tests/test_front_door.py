@@ -20,6 +20,7 @@ from project_copy import script
 from siliconprof import __version__, formatting, options
 from siliconprof.errors import UserError
 from siliconprof.hosts import environment, machine
+from siliconprof.store.captions import flag_words
 from synthetic_results import command
 
 # A wrong file -> its text, and what its line says; see also test_config and test_fuzz.
@@ -264,7 +265,7 @@ def test_a_mark_says_something(golden: Path, tmp_path: Path) -> None:
     assert marked_wide(after, "whisper-nano")
     assert marked_wide(before, "gpt2-nano") and not marked_wide(after, "gpt2-nano")
     page = unescape(after)
-    assert page.count(formatting.FLAG_WORDS["on_battery"]) == 1
+    assert page.count(flag_words()["on_battery"]) == 1
     assert "Other processes used the processor while 1 of 53 cells" in page
 
 

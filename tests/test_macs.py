@@ -111,7 +111,7 @@ def test_all_devices_of_a_host_train_one_batch(
             },
         }
     )
-    cells = matrix.expand(experiment, devices, host_of("desk", *cards)).cells
+    cells = matrix.Expansion(experiment, devices, host_of("desk", *cards)).cells
     found = {(p.cell.device, p.cell.parameters["batch_size"]) for p in cells}
     assert found == set(batches.items())
     for planned in cells:
@@ -130,7 +130,7 @@ def test_a_cell_that_does_not_fit_names_a_batch_that_would(devices: Any) -> None
     entry = PLAIN | {"batch_size": 64, "backends": ["mlx"], "precisions": ["fp32"]}
     data = {"words": {"source": "builtin", "vocab_size": 8192}}
     experiment = config.resolve({"datasets": data, "workloads": {"a": entry}})
-    (planned,) = matrix.expand(experiment, devices, host_of("desk", CARD_8)).cells
+    (planned,) = matrix.Expansion(experiment, devices, host_of("desk", CARD_8)).cells
     status, reason = planned.resolved.refusal() or ("", "")
     assert status == "skipped" and "; batch_size 4 would do; force: true measures it" in reason
 

@@ -12,12 +12,12 @@ import pytest
 from conftest import until
 from fake_sensors import Nvidia, Sampled, by_name, plan, train
 from measuring import sampled
-from siliconprof.formatting import FLAG_WORDS
 from siliconprof.hosts.sensors import nvml, sources
 from siliconprof.probes import interference
 from siliconprof.session import energy
 from siliconprof.session.energy import EnergyMeter
 from siliconprof.session.sampler import Sampler
+from siliconprof.store.captions import flag_words
 
 # They sleep, for windows and clocks that are compared.
 pytestmark = [pytest.mark.slow, pytest.mark.flaky(reruns=1)]
@@ -144,7 +144,7 @@ def test_throttling_and_a_power_cap_are_told_apart(gpu: Nvidia) -> None:
     share = masks.count(0x48) / len(masks)
     assert found["limits"]["hardware thermal slowdown"] == pytest.approx(share, abs=1e-3)
     assert found["gpu_sm_clock_min_mhz"] == 990
-    assert {"throttled", "power_capped", "contended"} <= FLAG_WORDS.keys()
+    assert {"throttled", "power_capped", "contended"} <= flag_words().keys()
 
 
 def test_what_a_gpu_does_not_tell_is_none_with_a_reason(gpu: Nvidia) -> None:

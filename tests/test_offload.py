@@ -14,9 +14,9 @@ import pytest
 from conftest import QUICK, Checkout, codes, own_project, rounding
 from siliconprof import plugins
 from siliconprof.cells import config, matrix
-from siliconprof.formatting import FLAG_WORDS
 from siliconprof.hosts import host_file, registry
 from siliconprof.session.resolved_cell import ResolvedCell
+from siliconprof.store.captions import flag_words
 from synthetic_results import H200
 
 pytestmark = pytest.mark.slow
@@ -153,7 +153,7 @@ def test_a_record_says_how_it_offloads(study: dict) -> None:
         params = record["points"][0]["params"]
         assert evidence["trained_parameters"] == params["n_trainable_parameters"], name
         assert record["environment"]["backend"]["threads"] == 1  # accelerate leaves them alone
-    assert "offload_on_cpu" in FLAG_WORDS
+    assert "offload_on_cpu" in flag_words()
 
 
 def test_what_cannot_offload_says_why(study: dict) -> None:
@@ -184,7 +184,7 @@ def test_deepspeed_and_its_adam_count_for_offloaded_cells_only(project: Checkout
     host = host_file.resolve(project.path / "results", "auto", devices)
     gpu = H200 | {"id": "gpu", "memory_bytes": 2**30, "backends": ["torch-cuda"]}
     host |= {"devices": [*host["devices"], gpu], "cpu_adam": "0" * 64}
-    planned = matrix.expand(experiment, devices, host).cells
+    planned = matrix.Expansion(experiment, devices, host).cells
     found = {(p.cell.workload, p.cell.device_kind, p.cell.scenario): p for p in planned}
     offloaded = {("asked", "cpu", "offload"), ("derived", "gpu", "auto")}
     others = {("asked", "cpu", "fits"), ("fitting", "gpu", "auto"), ("derived", "cpu", "auto")}

@@ -17,13 +17,13 @@ from conftest import cpu_cell, opened, record_problems, until
 from fake_sensors import Mac, Sampled, by_name, plan, train
 from measuring import by_hand, sampled
 from siliconprof import plugins
-from siliconprof.formatting import FLAG_WORDS
 from siliconprof.hosts import machine
 from siliconprof.hosts.machine import Unreadable
 from siliconprof.hosts.sensors import apple, linux, rapl
 from siliconprof.probes import clocks, interference, page_faults
 from siliconprof.session.energy import EnergyMeter
 from siliconprof.session.sampler import Sampler
+from siliconprof.store.captions import flag_words
 
 # They sleep, for windows and clocks that are compared.
 pytestmark = [pytest.mark.slow, pytest.mark.flaky(reruns=1)]
@@ -198,7 +198,7 @@ def test_savers_of_power_are_flagged(tmp_path: Path, monkeypatch: pytest.MonkeyP
     session = Sampled(opened("torch-cpu"))
     found = sampled(session, 0.15, only=["interference"]).summaries["interference"]
     codes = {"governor", "low_power_mode", "on_battery"}
-    assert session.codes() - {"contended"} == codes <= FLAG_WORDS.keys()
+    assert session.codes() - {"contended"} == codes <= flag_words().keys()
     assert (found["power_source"], found["low_power_mode"]) == ("battery", True)
     assert (found["cpu_governor_driver"], found["cpu_governor"]) == ("acpi-cpufreq", "powersave")
 
@@ -236,7 +236,7 @@ def test_an_ultra_and_a_chip_without_a_channel_have_reasons(
     session = Sampled(mac.backend)
     taken = sampled(session, 0.3, only=["energy"])
     assert "one die" in taken.summaries["energy"]["reasons"]["soc_power_w"]
-    assert session.codes() == {"energy_one_die"} <= FLAG_WORDS.keys()
+    assert session.codes() == {"energy_one_die"} <= flag_words().keys()
     assert all("gpu_power_w" in sample for sample in taken.samples)
     mac.powers["gpu_mj"] = None
     gpu, soc = apple.energy(with_gpu=True).sources

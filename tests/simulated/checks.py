@@ -16,7 +16,6 @@ from device import H200, KERNEL_S
 from measuring import watched
 from models import gpt2, tokens
 from nvidia import UUID
-from siliconprof import formatting
 from siliconprof.analyse import step_parts
 from siliconprof.analyse.operator_rows import FRAMEWORK
 from siliconprof.backends import _cuda_driver
@@ -24,6 +23,7 @@ from siliconprof.backends._step import Compilation, Operator
 from siliconprof.session.cell_run import CellRun
 from siliconprof.session.timing import PhaseClock, call_s
 from siliconprof.store import model
+from siliconprof.store.captions import flag_words
 from siliconprof.store.point import Point
 from siliconprof.trainers.base import StepSchedule
 
@@ -148,7 +148,7 @@ def test_simulated_card_that_is_lost_does_nothing_more(monkeypatch: pytest.Monke
 def test_simulated_card_has_the_arrays_of_mlx_s_cpu_too() -> None:
     """Of a build for CUDA: every cell on that CPU is flagged, and none on the card."""
     cpu, card = (conftest.opened("mlx", kind=kind) for kind in ("cpu", "gpu"))
-    assert cpu.caveat[0] in formatting.FLAG_WORDS and card.caveat is None
+    assert cpu.caveat[0] in flag_words() and card.caveat is None
 
 
 def test_simulated_card_says_which_attention_it_has_and_what_compiling_needs(

@@ -25,84 +25,6 @@ STATUS_WORDS = {
     "unsupported": "skipped",
     "skipped": "skipped",
 }
-FLAG_WORDS = {
-    "contended": "Other processes used the processor while this was measured; times may be too "
-    "long and their spread too wide.",
-    "captured": "A command was put before the measuring process, a profiler say: all is slower under "
-    "it than alone.",
-    "noisy": "The middle half of the repeats spreads over more than 10 % of their median; a training "
-    "is not measured again, an operation only within a budget.",
-    "no_empty_kernel": "No empty kernel can be launched here, so dispatch stands alone.",
-    "fresh_process_failed": "Some of the processes that launch for the first time did not come to "
-    "their end; the others stand.",
-    "loss_not_finite": "The training diverged: losses became NaN or infinite; the times stand.",
-    "faulted_anew": "The memory of a kernel was given back and faulted in again by every call, which its "
-    "time includes: it is no bandwidth of memory alone.",
-    "faults_differ": "The first touch of a page did not cost one fault: a fault brings in another number "
-    "of pages here.",
-    "not_measured": "Some shapes or sizes were skipped, because they would take too much memory or say "
-    "nothing; each has its reason.",
-    "points_disturbed": "Other processes kept an operation's threads waiting for a core, also when it was "
-    "measured again: such a point is in no ratio, ceiling or gap.",
-    "fewer_repeats": "The least number of repeats would have taken more than ten times the budget, as on "
-    "a host that is very busy: there are fewer, and no more is known than they say.",
-    "points_missing": "Some points of the sweep were not measured; each has its reason.",
-    "crashed_at_exit": "The measuring process crashed or hung after it had left its whole result, in "
-    "the teardown of a library; the numbers stand.",
-    "repeat_failed": "A further process of the cell did not come to its end, so the interval rests on fewer.",
-    "left_processes": "The cell left processes behind, which were killed before the next "
-    "cell began; the numbers stand.",
-    "clock": "The host's clock is coarse or slow to read, or measured a known sleep otherwise than a "
-    "second clock: trust no time here.",
-    "not_proportional": "When the cell began, twice the work did not take twice as long: something "
-    "else than the work is timed, or the host was too busy.",
-    "marks_differ": "When the cell began, the backend's marks, which time phases and launches in a "
-    "row, differed from the host's clock by more than 10 %: trust neither.",
-    "not_synchronised": "Results were not there when the clock was stopped: these are the times of "
-    "dispatching work, not of doing it.",
-    "drift": "The second half of the repeats differs from the first by more than 5 %, or the levels of "
-    "eleven parts of them by more than 10 %, and by more than chance; a training is not measured again, an operation only within a budget.",
-    "change_point": "Somewhere among the repeats their level changes by more than 5 %.",
-    "code_changed": "A module was edited while this was measured: the record names the code that "
-    "was there at the start.",
-    "simulated": "No such device is here: a test plays it, and no number of it is a measurement.",
-    "environment_variables": "Variables of the shell that can change times or rounding were set; the "
-    "record has their names and values.",
-    "other_loss": "The first loss is not the one that another backend has for the same weights and the "
-    "same batch: another model is trained, which is compared with none.",
-    "work_differs": "The framework's own counter finds another number of operations, by more than 5 %, "
-    "than rates and ceilings are computed with.",
-    "weights_unchanged": "Some weights that are said to be trained stay as they were in every step that "
-    "was watched: the step does less than it says.",
-    "split_differs": "The sum of a step's phases differs from the whole step by more than 5 %: trust "
-    "the whole and not its parts.",
-    "forward_differs": "The time of a forward pass by itself differs from that inside the step by more "
-    "than 25 %: where forward ends and backward begins is in doubt.",
-    "throttled": "The hardware slowed itself down while this was measured, for heat or to protect "
-    "itself.",
-    "power_capped": "The GPU's clock was held down by its power limit while this was measured.",
-    "near_capacity_missed": "The training held less of its memory than predicted, or more than "
-    "there was: it says nothing about working near capacity.",
-    "on_battery": "Measured on battery, which may lower the clocks.",
-    "offload_not_compiled": "ZeRO-Offload's optimizer step was torch's AdamW on the host, which is "
-    "slower than DeepSpeed's compiled Adam: that was not built here (`make offload-ops`).",
-    "offload_on_cpu": "On a CPU the device's memory is the host's: this checks that offloading "
-    "works and says nothing about its cost.",
-    "managed_memory": "MLX's build for CUDA keeps a CPU's arrays in memory that CUDA manages: no measure "
-    "of MLX's build for CPUs.",
-    "smaller_batch": "The batch that the config asks for does not fit a device of this host, so that each "
-    "trains a smaller one: a step is another host's where its batch is the same.",
-    "young_compiler": "The compiler of this backend is young: a compiled step may be slower than it need be, "
-    "and one that fails may be its fault.",
-    "low_power_mode": "The system was set to save power, which lowers the clocks.",
-    "governor": "The CPU's governor holds its clock at the lowest.",
-    "above_peak": "A throughput lies above the data sheet's peak: either the work was not finished when "
-    "the clock was read, or the device ran above the clock that the sheet assumes.",
-    "above_ceiling": "A throughput lies above our own ceiling by more than a quarter: either the work was "
-    "not finished when the clock was read, or the ceiling was measured too low.",
-    "energy_one_die": "The library counts the energy of one die of two on this chip: no figure "
-    "for the SoC.",
-}
 STATISTICAL_FLAGS = {"noisy", "drift", "change_point"}  # no mark of a cell: the intervals say it
 PART_WORDS = {  # parts of a step, where the page calls them otherwise
     "products": "matrix products",
@@ -125,11 +47,6 @@ def number(value: Any) -> float | None:
         return None
     value = float(value)
     return value if math.isfinite(value) else None
-
-
-def numbers(rows: Iterable[Mapping[str, Any]], column: str) -> list[float]:
-    """The finite numbers of a column."""
-    return [value for row in rows if (value := number(row.get(column))) is not None]
 
 
 def _beyond_digits(value: float, digits: int = 2) -> str | None:
@@ -159,16 +76,10 @@ def significant(value: float, digits: int = 3) -> str:
     return text.replace(",", NARROW if abs(value) >= 9999.5 else "").replace("-", "−")
 
 
-def integer(value: float) -> str:
-    """A whole number, its digits not grouped."""
-    return _beyond_digits(round(value) if math.isfinite(value) else value) or f"{value:.0f}"
-
-
 def grouped(value: float) -> str:
     """A whole number, digits grouped from 10 000."""
-    if not abs(value) >= 9999.5:
-        return integer(value)
-    return _beyond_digits(value) or f"{value:,.0f}".replace(",", NARROW)
+    digits = f"{value:,.0f}".replace(",", NARROW if abs(value) >= 9999.5 else "")
+    return _beyond_digits(round(value) if math.isfinite(value) else value) or digits
 
 
 def scientific(value: float, digits: int = 2) -> str:
@@ -189,7 +100,7 @@ def percent(share: float) -> str:
 
 def whole_percent(share: float) -> str:
     """A share as `15 %`."""
-    return f"{integer(100 * share)}{NARROW}%".replace("-", "−")
+    return f"{grouped(100 * share)}{NARROW}%".replace("-", "−")
 
 
 def change(share: float) -> str:
@@ -234,9 +145,9 @@ def mebibytes(size_bytes: float) -> str:
     return f"{significant(size_bytes / 2**20)}{NARROW}MiB"
 
 
-def count(n: int, one: str, many: str | None = None) -> str:
+def count(n: int, one: str) -> str:
     """`1 cell`, `2 cells`."""
-    return f"{n} {one if n == 1 else many or one + 's'}"
+    return f"{n} {one if n == 1 else one + 's'}"
 
 
 def listing(words: Iterable[str], most: int | None = None) -> str:
@@ -248,12 +159,14 @@ def listing(words: Iterable[str], most: int | None = None) -> str:
 
 
 def shape(point: Mapping[str, Any]) -> str:
-    """A matrix product's shape: `512³`, `8 × 128³`, `8 × (64 × 128 × 32)`."""
-    batch, m, k, n = (int(point[name]) for name in ("batch", "m", "k", "n"))
-    product = f"{m}³" if m == k == n else f"{m} × {k} × {n}"
+    """A product's shape: `512³`, `8 × 128³`, `8 × (64 × 128 × 32)`; of one with a vector the matrix's."""
+    names = "mk" if point["module"] == "matvec" else "mkn"
+    batch, *sizes = (int(point[name]) for name in ("batch", *names))
+    is_cube = len({*sizes}) == 1
+    product = f"{sizes[0]}{'²³'[len(sizes) - 2]}" if is_cube else " × ".join(map(str, sizes))
     if batch == 1:
         return product
-    return f"{batch} × {product if m == k == n else f'({product})'}"
+    return f"{batch} × {product if is_cube else f'({product})'}"
 
 
 def shortened(text: str, limit: int) -> str:

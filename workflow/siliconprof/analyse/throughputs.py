@@ -28,6 +28,7 @@ NOT_COMPARED = "not compared"
 FLAG_OF_VERDICT = {ABOVE_PEAK: "above_peak", ABOVE_CEILING: "above_ceiling"}
 PLACE = ("source", "host", "device", "backend")
 DEVICE = list(PLACE[:-1])
+OF_FORMATS = [*DEVICE, "precision"]
 # What its calls use again and again, whether they find nothing in a cache, its quantities.
 USED = ["whole_bytes", "is_cold", "yields"]
 RATES = ["flop_per_s", "burst_flop_per_s", "bytes_per_s"]
@@ -136,32 +137,31 @@ def fastest_product(points: pd.DataFrame, lines: pd.DataFrame) -> pd.DataFrame:
         lines: of ceilings.csv.
     """
     products = ceilings_of(lines, "matmul").sort_values("ceiling", ascending=False, kind="stable")
-    products = products.assign(ceiling_format=products["format"])
-    best = products.set_index([*DEVICE, "format"]).drop(columns="backend")
-    best = best[~best.index.duplicated()]
-    own = points["precision"].map(PEAK_OF_PRECISION)
-    is_mixed = own != points["precision"]
-    in_own, in_other = (
-        points[DEVICE].assign(format=of).join(best, on=[*DEVICE, "format"])[[*best]]
-        for of in (own, own.mask(is_mixed, "fp32"))
-    )
-    found = in_own.mask(in_other["ceiling"] > in_own["ceiling"], in_other)
-    return found.mask(in_own["ceiling"].isna() | in_other["ceiling"].isna())
+    products = products.assign(ceiling_format=products["format"]).drop(columns="backend")
+    products = products.drop_duplicates([*DEVICE, "format"])
+    formats = _formats(points).merge(products, "left", [*DEVICE, "format"])
+    found = points[OF_FORMATS].merge(_fastest(formats, "ceiling"), "left", OF_FORMATS)
+    return found.drop(columns=OF_FORMATS).set_axis(points.index)
+
+
+def _formats(points: pd.DataFrame) -> pd.DataFrame:
+    """Of each device and precision every number format in which it may do its products."""
+    own = points[OF_FORMATS].drop_duplicates()
+    own = own.assign(format=own["precision"].map(PEAK_OF_PRECISION))
+    return pd.concat([own, own[own["format"] != own["precision"]].assign(format="fp32")])
+
+
+def _fastest(formats: pd.DataFrame, column: str) -> pd.DataFrame:
+    """What the fastest of them has, by a column; one of which that is unknown may be the fastest."""
+    ranked = formats.sort_values(column, ascending=False, na_position="first", kind="stable")
+    return ranked.drop_duplicates(OF_FORMATS).drop(columns="format")
 
 
 def _against_products(rows: pd.DataFrame, lines: pd.DataFrame, sheets: DataSheets) -> pd.DataFrame:
     """With what bounds work that may be done in any of some formats; all of them must be known."""
     rows = rows.join(fastest_product(rows, lines))
-    on = [*DEVICE, "precision"]
-    formats = rows[on].drop_duplicates()
-    own = formats.assign(format=formats["precision"].map(PEAK_OF_PRECISION))
-    is_mixed = own["format"] != own["precision"]
-    formats = pd.concat([own, own[is_mixed].assign(format="fp32")])
-    formats = with_datasheet(formats, lambda row: sheets.peak(row, row["format"]), "format")
-    formats = formats.drop(columns="format").sort_values(
-        "datasheet_value", ascending=False, na_position="first", kind="stable"
-    )
-    rows = rows.merge(formats.drop_duplicates(on), "left", on)
+    peaks = with_datasheet(_formats(rows), lambda row: sheets.peak(row, row["format"]), "format")
+    rows = rows.merge(_fastest(peaks, "datasheet_value"), "left", OF_FORMATS)
     limited = nonzero(rows["bytes"]) & (rows["flops"] < PRODUCT_INTENSITY * rows["bytes"])
     rows.loc[limited, ["ceiling", "ceiling_how", "ceiling_format"]] = np.nan
     reasons = {True: "memory limits it, and no product does", False: "no product was measured"}

@@ -11,7 +11,7 @@ import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
+from functools import cache, cached_property, partial
 from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any
@@ -83,12 +83,25 @@ def model_specs(experiment: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     return found
 
 
-@dataclass(frozen=True)
-class Matrix:
-    """The expansion of an experiment on one host."""
+class Expansion:
+    """The cells of a resolved experiment on a host, or on the nodes of a label, in a stable order.
 
-    cells: list[PlannedCell] = field(default_factory=list)
-    not_measured: list[dict[str, str]] = field(default_factory=list)  # device, reason
+    Raises:
+        UserError: the experiment names a device that nobody knows.
+    """
+
+    def __init__(
+        self, experiment: Mapping[str, Any], registry: Mapping[str, Any], host: Mapping[str, Any]
+    ) -> None:
+        devices, self.not_measured = tested(experiment, registry, host)  # device, reason
+        own = with_fitting_batches(experiment, host, devices)
+        self.places = {at: place for place, at in enumerate(axes(own, devices))}
+        self.planned = cache(partial(planned, own, host))
+
+    @property
+    def cells(self) -> list[PlannedCell]:
+        """All of them, each planned once."""
+        return [*map(self.planned, self.places)]
 
 
 def results_folder(experiment: Mapping[str, Any]) -> str:
@@ -144,19 +157,6 @@ def axes(experiment: Mapping[str, Any], devices: Sequence[Mapping[str, Any]]) ->
                         for scenario in workload["scenarios"]:
                             for precision in workload["precisions"]:
                                 yield device["id"], backend, name, scenario, precision
-
-
-def expand(
-    experiment: Mapping[str, Any], registry: Mapping[str, Any], host: Mapping[str, Any]
-) -> Matrix:
-    """All cells of a resolved experiment on a host, or on the nodes of a label, in a stable order.
-
-    Raises:
-        UserError: the experiment names a device that nobody knows.
-    """
-    devices, missing = tested(experiment, registry, host)
-    own = with_fitting_batches(experiment, host, devices)
-    return Matrix([planned(own, host, at) for at in axes(own, devices)], missing)
 
 
 def with_fitting_batches(
@@ -340,8 +340,8 @@ def main(
     """Write the expansion as a file."""
     resolved, devices = documents.read(experiment), registry.load(registry_)
     found = [host_file.load(path) for path in host_file_]
-    parts = [expand(resolved, devices, host) for host in found]
-    with_cells = [host for host, part in zip(found, parts, strict=True) if part.cells]
+    parts = [Expansion(resolved, devices, host) for host in found]
+    with_cells = [host for host, part in zip(found, parts, strict=True) if part.places]
     missing = cluster.missing(resolved, devices) if resolved["cluster"] else []
     document = {
         "experiment": resolved,

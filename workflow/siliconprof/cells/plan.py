@@ -109,7 +109,7 @@ def on_cluster(
         cells: list[dict[str, Any]] | None = None
         missing: list[dict[str, str]] = []
         if file.exists():
-            expansion = matrix.expand(experiment, devices, host_file.load(file))
+            expansion = matrix.Expansion(experiment, devices, host_file.load(file))
             cells = [row(planned, due) for planned in expansion.cells]
             missing = expansion.not_measured
         device = experiment["cluster"][label]["device"]
@@ -129,8 +129,8 @@ def make(
     Args:
         due_files: what Snakemake would make, and why.
     """
-    expansion = matrix.expand(experiment, devices, host) if host else matrix.Matrix()
-    rows = [row(planned, due_files) for planned in expansion.cells]
+    expansion = matrix.Expansion(experiment, devices, host) if host else None
+    rows = [row(planned, due_files) for planned in expansion.cells] if expansion else []
     data = (
         Path(matrix.results_folder(experiment)) / "data" / name for name in experiment["datasets"]
     )
@@ -139,7 +139,7 @@ def make(
         "experiment": experiment["experiment"],
         "host": host["label"] if host else None,
         "cells": rows,
-        "not_measured": expansion.not_measured,
+        "not_measured": expansion.not_measured if expansion else [],
         "cluster": on_cluster(experiment, devices, due_files),
         "data_due": {
             folder.as_posix(): due_files[file]

@@ -14,15 +14,19 @@ from typing import Any
 import pandas as pd
 
 from siliconprof.analyse.frames import Frames
-from siliconprof.claims import cases, claims_file, verdicts
-from siliconprof.claims.cases import WHICH_DEVICE, QuestionWithCases
-from siliconprof.claims.claims_file import Claim
+from siliconprof.claims import cases, claims_file
+from siliconprof.claims.cases import MULTIPLES, WHICH_DEVICE, Case, QuestionWithCases
+from siliconprof.claims.claims_file import Claim, Compare
 from siliconprof.claims.evidence import Evidence, fits
-from siliconprof.claims.verdicts import NOT_TESTABLE
-from siliconprof.store import table_files
+from siliconprof.claims.figures import AGAINST, AGREES, OPEN, joined, shown
 from siliconprof.store.record import HERE
-from siliconprof.store.table_files import Row, Tables
+from siliconprof.store.table_files import Row
 
+REPRODUCED, CONTRADICTED = "reproduced", "contradicted"
+INCONCLUSIVE, NOT_TESTABLE = "inconclusive", "not testable here"
+CLAIM_VERDICTS = (REPRODUCED, CONTRADICTED, INCONCLUSIVE, NOT_TESTABLE)
+UNDECIDED = "inconclusive"  # the word of an analysis that came to nothing
+MOST_SHOWN = 4  # cases of a finding that its reason lists
 NO_CASE = "no two of its cells did the same work in the same way"
 OF_POINTS = ("model", "shape_size")  # keys of a side that no cell has
 
@@ -62,7 +66,7 @@ def judged(claim: Claim, evidence: Evidence) -> Row:
     every = cases.questions_of_claim(evidence, claim)
     found = [case for asked in every for case in asked.cases]
     missing = dict.fromkeys(_missing(claim, every, evidence))
-    verdict, reason, case = verdicts.judge(claim, found, [*missing])
+    verdict, reason, case = decided(claim, found, [*missing])
     devices = dict.fromkeys(place for one in found for place in one.places)
     return {
         "verdict": verdict,
@@ -142,11 +146,101 @@ def _side_words(side: Mapping[str, Any], devices: Mapping[str, Any]) -> str:
     return f"{text} by {side['backend']}" if "backend" in side else text
 
 
-def write(frames: Frames, claims: Path, output: Tables) -> None:
+def decided(claim: Claim, cases: Sequence[Case], missing: Sequence[str]) -> tuple[str, str, Case]:
+    """(the verdict on a claim, its reason, the case that it is based on, empty for none).
+
+    Args:
+        missing: why the answer is not complete; where there are no cases, why not.
+    """
+    if not cases:
+        return NOT_TESTABLE, "; ".join(missing), Case()
+    region = claim.region
+    if region is None:
+        return _finding(claim.compare, cases, missing)
+    cases = _reduced(cases, claim.compare.cases)
+    answers = [region.answer(case.low, case.high) for case in cases]
+    verdict = _together(answers, claim.compare.cases, missing)
+    decisive = {REPRODUCED: AGREES, CONTRADICTED: AGAINST, INCONCLUSIVE: OPEN}.get(verdict)
+    among = [c for c, answer in zip(cases, answers, strict=True) if answer == decisive] or cases
+    case = min(among, key=lambda case: region.favour(case.middle))
+    lead = _lead(verdict, answers, case.remark, missing)
+    interval = f"{shown(case.middle)} [{shown(case.low)}, {shown(case.high)}]"
+    return verdict, f"{lead}{case.label}: {interval}, claimed {region}", case
+
+
+def _reduced(cases: Sequence[Case], how: str) -> Sequence[Case]:
+    """Several cases as one where they count together, else as they are."""
+    if how not in MULTIPLES or len(cases) == 1:
+        return cases
+    name, combine = MULTIPLES[how]
+    middles = [case.middle for case in cases]
+    label = f"{name} of {len(cases)} cases"
+    if how != "mean":
+        label += f", {cases[middles.index(combine(middles))].label}"
+    return [
+        Case(
+            label,
+            middle=combine(middles),
+            low=combine([case.low for case in cases]),
+            high=combine([case.high for case in cases]),
+            basis=joined(case.basis for case in cases),
+            remark=joined(case.remark for case in cases),
+        )
+    ]
+
+
+def _together(answers: Sequence[str], how: str, missing: Sequence[str]) -> str:
+    agree, against, many = answers.count(AGREES), answers.count(AGAINST), len(answers) / 2
+    if how == "typical":
+        contradicted, reproduced = against > many and not agree, agree > many and not against
+    else:
+        contradicted, reproduced = against > 0, agree == len(answers)
+    # One case against `all` decides, whatever is missing, which may turn any other answer.
+    if contradicted and (how == "all" or not missing):
+        return CONTRADICTED
+    return NOT_TESTABLE if missing else REPRODUCED if reproduced else INCONCLUSIVE
+
+
+def _lead(verdict: str, answers: Sequence[str], remark: str, missing: Sequence[str]) -> str:
+    """How the reason for a verdict begins, before the case that decides."""
+    agree, against, n = answers.count(AGREES), answers.count(AGAINST), len(answers)
+    if verdict == NOT_TESTABLE:
+        return f"only in part: {'; '.join(missing)}. So far "
+    if verdict == REPRODUCED:
+        return f"{agree} of {n} cases agree, the least clearly " if n > 1 else ""
+    if verdict == CONTRADICTED:
+        return f"{against} of {n} cases against it, the most clearly " if n > 1 else ""
+    both = f"{agree} agree, {against} are against it"
+    if agree and against:
+        return f"cases differ beyond noise: {both}, {n - agree - against} are open; "
+    if remark:
+        return f"{remark}; "
+    some = f"{agree} of {n} cases agree, {against} are against it; "
+    counted = some if agree or against else f"none of {n} cases decides; "
+    return f"{counted if n > 1 else ''}noise: the interval overlaps the bound: "
+
+
+def _finding(
+    compare: Compare, cases: Sequence[Case], missing: Sequence[str]
+) -> tuple[str, str, Case]:
+    claimed, words = compare.words or (), [case.word for case in cases]
+    answers = [
+        AGREES if word in claimed else OPEN if word == UNDECIDED else AGAINST for word in words
+    ]
+    verdict = _together(answers, compare.cases, missing)
+    more = f" and {len(cases) - MOST_SHOWN} more" if len(cases) > MOST_SHOWN else ""
+    partly = f"only in part: {'; '.join(missing)}. "
+    leads = {NOT_TESTABLE: partly, INCONCLUSIVE: "the analysis is undecided: "}
+    texts = "; ".join(f"{case.label}: {case.word}" for case in cases[:MOST_SHOWN])
+    reason = f"{leads.get(verdict, '')}{texts}{more}, claimed {' or '.join(claimed)}"
+    return verdict, reason, Case(word=", ".join(dict.fromkeys(words)))
+
+
+def write(frames: Frames, claims: Path) -> None:
     """Compute and write: the table."""
     evidence = Evidence(frames)
     lines = [
         row_of(claim) | (judged(claim, evidence) if claim.questions else {})
         for claim in claims_file.load(claims, frames.sheets.registry, frames.published_folder)
     ]
-    table_files.write_frame(table_files.path(output, "claims"), pd.DataFrame(lines))
+    frames.write("claims", pd.DataFrame(lines))

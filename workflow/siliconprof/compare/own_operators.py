@@ -6,8 +6,9 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,12 +21,13 @@ from siliconprof.analyse.prediction import MODEL, TimedTrainings
 from siliconprof.errors import UserError
 from siliconprof.measure import fork_server
 from siliconprof.session.resolved_cell import ResolvedCell
-from siliconprof.store.cell import Cell
+from siliconprof.store.cell import AXES, Cell
 from siliconprof.store.record import HERE
 
 WITHIN_S = 25.0  # that timing the operators of a training may take, with its checks
 CHECKS = 2  # measured trainings that are predicted in the same way
 MODULE = "siliconprof.session.isolated_operators"
+OF_JOB = ("module", "backend", "precision", "threads", "parameters")  # what that asks of a cell
 
 
 class TrainingRequest(NamedTuple):
@@ -70,11 +72,8 @@ def predict_by_own_operators(
     cell = replace(
         cell, module=asked.model[0], precision=asked.precision, parameters=asked.parameters
     )
-    jobs = [_job(cell)]
-    held = []
-    for label, of in _checks(asked, there, frames):
-        held.append(label)
-        jobs.append(_job(of))
+    checks = _checks(asked, there, frames)
+    jobs = [{name: getattr(one, name) for name in OF_JOB} for one in (cell, *checks.values())]
     with tempfile.TemporaryDirectory() as code:
         done = subprocess.run(
             [sys.executable, "-m", MODULE, str(WITHIN_S)],
@@ -97,7 +96,7 @@ def predict_by_own_operators(
         name: float((rows["count"] * rows[name]).sum()) for name in ("low_s", "seconds", "high_s")
     }
     errors = []
-    for label, other in zip(held, others, strict=True):
+    for label, other in zip(checks, others, strict=True):
         without = there.only(there.trainings.index.to_series() != label)
         if other["reason"] or without.trainings.empty:
             continue
@@ -118,16 +117,8 @@ def predict_by_own_operators(
     }
 
 
-def _job(cell: Cell) -> dict[str, Any]:
-    """Of `session.isolated_operators`."""
-    names = ("module", "backend", "precision", "threads", "parameters")
-    return {name: getattr(cell, name) for name in names}
-
-
-def _checks(
-    asked: TrainingRequest, there: TimedTrainings, frames: Frames
-) -> Iterator[tuple[Any, Cell]]:
-    """The longest steps of measured trainings like the one asked for, and their cells."""
+def _checks(asked: TrainingRequest, there: TimedTrainings, frames: Frames) -> dict[Any, Cell]:
+    """The longest steps of measured trainings like the one asked for -> their cells."""
     cells = {
         planned.cell.path: planned.cell
         for planned in frames.matrix.cells
@@ -135,9 +126,8 @@ def _checks(
         and planned.cell.dataset
         and plugins.load("workloads", planned.cell.module).vocab_sizes
     }
-    axes = ["host", "device", "backend", "workload", "scenario", "precision"]
     of = there.trainings[there.trainings["precision"] == asked.precision]
-    longest = of.sort_values(STEP_MEDIAN, ascending=False)[axes]
+    longest = of.sort_values(STEP_MEDIAN, ascending=False)[[*AXES]]
     paths = zip(longest.index, longest.itertuples(index=False), strict=True)
-    found = [(label, cells.get("/".join(path))) for label, path in paths]
-    yield from [(label, cell) for label, cell in found if cell][:CHECKS]
+    found = ((label, cells.get("/".join(path))) for label, path in paths)
+    return dict(islice(((label, cell) for label, cell in found if cell), CHECKS))

@@ -192,39 +192,31 @@ def places(
     ]
 
 
-def with_own_operators(
-    asked: TrainingRequest,
-    place: Mapping[str, Any],
-    there: TimedTrainings,
-    frames: Frames,
-    factors: Mapping[str, float],
-) -> dict[str, Any]:
-    """What is predicted for this host's CPU, its own operators timed alone."""
-    try:
-        measured = predict_by_own_operators(asked, place, there, frames)
-    except UserError as error:
-        return answer(asked, place, there, frames, factors) | {"not_measured": str(error)}
-    rows = described(measured.pop("rows"))  # which takes as long to find out once more
-    asked = asked._replace(operators=lambda _: rows)
-    return answer(asked, place, there, frames, factors) | {"measured": measured}
-
-
 def answer(
     asked: TrainingRequest,
     place: Mapping[str, Any],
     there: TimedTrainings,
     frames: Frames,
     factors: Mapping[str, float],
+    measures: bool,
 ) -> dict[str, Any]:
-    """What is predicted for a device and backend without measuring anything.
+    """What is predicted for a device and backend.
 
     Args:
         there: its trainings.
         factors: from `faster`.
+        measures: on this host's CPU, where its own operators are timed too.
     """
     of_cpu = asked.parameters is not None and inventory.is_for_gpu(place["backend"])
     found: dict[str, Any] = {**place, "seconds": None, "bound": None, "measured": None}
     found["not_known"] = NOT_KNOWN if of_cpu else None
+    if measures:
+        try:
+            found["measured"] = predict_by_own_operators(asked, place, there, frames)
+            own = described(found["measured"].pop("rows"))
+            asked = asked._replace(operators=lambda _: own)  # which take as long to find out
+        except UserError as error:
+            found["not_measured"] = str(error)
     limits = bound.ceilings(frames.results.frame("ceilings"), there, asked.precision)
     try:
         rows = asked.operators(place)
@@ -375,8 +367,7 @@ def main(
             )
         found = []
         for (place, there), can in zip(asked_places, able, strict=True):
-            of_place = with_own_operators if measure and can else answer
-            found.append(of_place(asked, place, there, frames, factors))
+            found.append(answer(asked, place, there, frames, factors, measure and can))
     if json_:
         print(json.dumps(found, indent=1))
     else:

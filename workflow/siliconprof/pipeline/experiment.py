@@ -9,23 +9,25 @@ a list of rules, every submitted job and another workflow's module as well. What
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import secrets
 import sys
 import time
-from collections.abc import Callable, Mapping
-from functools import cache, cached_property, partial
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
+from pathlib import Path
 from typing import Any
 
 from snakemake.exceptions import WorkflowError
 
 from siliconprof import fingerprint
 from siliconprof.cells import cluster, expected, matrix
-from siliconprof.errors import UserError, replace_what_cannot_be_shown
-from siliconprof.hosts import detect, doctor, environment, host_file, machine, registry
+from siliconprof.errors import UserError, printable, replace_what_cannot_be_shown
+from siliconprof.hosts import detect, doctor, environment, host_file, machine
 from siliconprof.lifetime import PIPELINE_VARIABLE
 from siliconprof.measure import fork_server, scratch
-from siliconprof.pipeline import failed_jobs
 from siliconprof.pipeline.files import Files, in_lines, one_of
 from siliconprof.plugins import CHECKOUT, PACKAGE_DIR
 from siliconprof.probes import interference
@@ -33,17 +35,12 @@ from siliconprof.session.timing import Plan
 from siliconprof.store import temporary
 from siliconprof.store.cell import AXES, canonical_json
 
-
-class _Cells:
-    """The cells of one host: which there are, and each one's needs once a rule asks."""
-
-    def __init__(
-        self, experiment: Mapping[str, Any], devices: registry.Registry, host: Mapping[str, Any]
-    ) -> None:
-        tested, _ = matrix.tested(experiment, devices, host)
-        self.places = {axes: place for place, axes in enumerate(matrix.axes(experiment, tested))}
-        own = matrix.with_fitting_batches(experiment, host, tested)
-        self.planned = cache(partial(matrix.planned, own, host))
+LOGGER = "snakemake.logging"
+# Snakemake's event of a failed job, snakemake_interface_logger_plugins.common.LogEvent
+JOB_ERROR = "job_error"
+# What its text begins with, has.
+COMMAND = ("RuleException:\nCalledProcessError", "non-zero exit status")
+LONGEST_REASON = 400  # characters of a reason
 
 
 class Experiment(Files):
@@ -59,7 +56,7 @@ class Experiment(Files):
     def __init__(self, raw: Mapping[str, Any], checkpoints: Any, workflow: Any) -> None:
         self._began_s, self._load = time.time(), interference.ForeignLoad()
         self._checkpoints = checkpoints
-        self._known: dict[str, tuple[int, _Cells]] = {}
+        self._known: dict[str, tuple[int, matrix.Expansion]] = {}
         self._announces_cells = False  # as soon as they are known
         super().__init__(raw, workflow)
         if workflow and workflow.remote_exec and workflow.modifier.is_main_snakefile():
@@ -79,7 +76,7 @@ class Experiment(Files):
         """This host, detected in memory where its file is not there or not of today."""
         return host_file.resolve(self._folder, self.config["host"], self._devices)
 
-    def _cells(self, label: str) -> _Cells:
+    def _cells(self, label: str) -> matrix.Expansion:
         """The cells of a host of this run."""
         for name in self.models:  # raises where one must be looked at first
             self._checkpoints.model.get(model=name)
@@ -90,10 +87,9 @@ class Experiment(Files):
             made = path.stat().st_mtime_ns
         if label not in self._known or self._known[label][0] != made:
             host = host_file.load(path) if self.nodes else self._host
-            self._known[label] = made, _Cells(self.config, self._devices, host)
+            self._known[label] = made, matrix.Expansion(self.config, self._devices, host)
             if self._announces_cells:
-                planned = map(self._known[label][1].planned, self._known[label][1].places)
-                print("\n".join(expected.announced([*planned])), flush=True)
+                print("\n".join(expected.announced(self._known[label][1].cells)), flush=True)
                 self._announces_cells = False
         return self._known[label][1]
 
@@ -197,7 +193,7 @@ class Experiment(Files):
 
     def started(self) -> str:
         """Prepare a run whose jobs are about to start; what there is to say of it."""
-        failed_jobs.watch()
+        logging.getLogger(LOGGER).addFilter(FailedJobs())
         replace_what_cannot_be_shown()
         if text := fingerprint.cache_text():
             temporary.write(self._folder / "history" / fingerprint.CACHE_FILE, text)
@@ -258,3 +254,34 @@ class Experiment(Files):
             if path.exists() and path.stat().st_mtime >= self._began_s:
                 return f"{path.read_text(encoding='utf-8')}report: {self.results}/{page}"
         return ""
+
+
+class FailedJobs(logging.Filter):
+    """Prints a line for each failed job, its rule, why, and its log, and keeps its command off the terminal.
+
+    `quiet: rules` of the default profile keeps jobs from filling the terminal, and with them hides all
+    three; what Snakemake still prints is the command, of several kilobytes where it holds a cell.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether Snakemake's handlers get a message."""
+        if getattr(record, "event", None) == JOB_ERROR:
+            print(failed_job(record.rule_name, record.log), flush=True)  # type: ignore[attr-defined]
+        begin, part = COMMAND
+        text = record.getMessage()
+        return not (text.startswith(begin) and part in text)
+
+
+def failed_job(rule: str, logs: Sequence[str]) -> str:
+    """`rule aggregate failed: KeyError: 'host'; its log: results/logs/aggregate.log`."""
+    where = f"; its log: {logs[0]}" if logs else ""
+    return f"rule {rule} failed: {_last_line(logs) or 'it was killed, or said nothing'}{where}"
+
+
+def _last_line(logs: Sequence[str]) -> str:
+    for log in map(Path, logs):
+        if log.is_file():
+            with log.open(encoding="utf-8", errors="replace") as lines:
+                last = deque((text for text in lines if text.strip()), maxlen=1)
+            return printable("".join(last).strip())[:LONGEST_REASON]
+    return ""

@@ -234,18 +234,7 @@ def layout(
         ax.annotate(title, (0, 1), at, fontweight="bold", **look)
     if entries:
         handles, names = zip(*entries, strict=True)
-        drawing.legend(
-            handles,
-            names,
-            loc="upper left",
-            bbox_to_anchor=(0, 1),
-            ncols=legend_columns,
-            borderaxespad=0,
-            borderpad=0,
-            handlelength=1.4,
-            columnspacing=1.4,
-            labelspacing=0.35,
-        )
+        drawing.legend(handles, names, bbox_to_anchor=(0, 1), ncols=legend_columns)
     return drawing, [*axes]
 
 

@@ -1,7 +1,7 @@
 """What stands on the page, as values: a query, how it is drawn, which of its columns are printed.
 
-An exhibit is a query below `@exhibit` in a file of `exhibits/{section}/`; its title and caption stand
-under its id in `report/captions.yaml`. Nothing else lists it. The page has files by name, and the
+An exhibit is a query below `@exhibit` in a file of `exhibits/{section}/`; its title, its caption and
+what it needs stand under its id in `report/captions.yaml`. Nothing else lists it. The page has files by name, and the
 exhibits of each in their order.
 """
 
@@ -100,7 +100,6 @@ class Exhibit:
         rows: the query. Rows stand on the page in its order.
         figure: how they are drawn; none of them is left out but for `most`.
         table: the columns that are printed, or what makes them of the frame.
-        needs: which cells it would need, said where the query gives no row.
         each: a table for every value of this column; `table` is then called with its rows.
         folded: the line under which the table is folded away, such as `All cells`.
         facts: rows are shown as names and values: the columns `name` and `value`.
@@ -112,7 +111,6 @@ class Exhibit:
     rows: Rows
     figure: Drawer | None = None
     table: Columns | Callable[[pd.DataFrame], Columns] = ()
-    needs: str = ""
     each: str = ""
     folded: str = ""
     facts: bool = False

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import gc
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count, groupby, islice
 from operator import itemgetter
@@ -27,25 +27,11 @@ from siliconprof.analyse.answer import INTERVAL_ENDS, STEP
 from siliconprof.analyse.attribution import CAUSE, PHASE, UNEXPLAINED_PART
 from siliconprof.analyse.frames import PATH, Frames, group_numbers, records
 from siliconprof.errors import UserError, explained
-from siliconprof.plugins import CHECKOUT
 from siliconprof.render import exhibit, style, summary, svg, tables
 from siliconprof.render.exhibit import Exhibit, fitting
-from siliconprof.store import names, temporary, validation
+from siliconprof.store import captions, names, temporary
 
-REPORT = CHECKOUT / "report"  # template, style sheet, scripts and captions
 PASSED_ON = (UserError, OSError, MemoryError)  # no exhibit is to blame
-
-
-def caption_of(captions: Mapping[str, Any], kind: str, key: str) -> tuple[str, str]:
-    """(title, caption) of a section or an exhibit, the second perhaps empty.
-
-    Raises:
-        UserError: there is no such text.
-    """
-    entry = captions[kind].get(key) or {}
-    if "title" not in entry:
-        raise UserError(f"{REPORT / 'captions.yaml'}: no text {kind}.{key}.title")
-    return entry["title"], " ".join(str(entry.get("caption") or "").split())
 
 
 @dataclass
@@ -93,11 +79,11 @@ def _shown(
     value: Exhibit, section: str, number: int, frames: Frames, report: ReportBuilder
 ) -> Shown:
     try:
-        title, caption = caption_of(report.captions, "exhibits", value.id)
+        title, caption, needs = captions.caption_of("exhibits", value.id)
         one = Shown(value.id, section, title, caption, number)
         frame = value.rows(frames)
         if frame.empty:
-            one.note = value.needs or "No data."
+            one.note = needs or "No data."
             return one
         _fill(one, value, frame, report)
         return one
@@ -145,7 +131,6 @@ class ReportBuilder:
         prints: figures become files for print, and nothing else is made.
     """
 
-    captions: Mapping[str, Any]
     folder: Path
     links: str
     prints: bool = False
@@ -160,15 +145,19 @@ def _html(frames: Frames, exhibits: Sequence[Shown], report: ReportBuilder) -> s
     import jinja2
 
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(REPORT),
+        loader=jinja2.FileSystemLoader(captions.REPORT),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    cells, captions = report.cells, report.captions
+    cells = report.cells
     sections = [
-        (name, *caption_of(captions, "sections", name), [e for e in exhibits if e.section == name])
+        (
+            name,
+            *captions.caption_of("sections", name)[:2],
+            [e for e in exhibits if e.section == name],
+        )
         for name in exhibit.SECTIONS
     ]
     own = frames.cells[frames.cells["here"]]
@@ -230,8 +219,7 @@ def _compared(frames: Frames, cells: svg.Cells) -> dict[str, Any]:
 def main(
     *,
     matrix: options.Matrix,
-    tables: options.Tables = (),
-    published: options.Published = (options.PUBLISHED,),
+    published: options.Published = options.PUBLISHED,
     registry: options.Registry = options.REGISTRY_FILE,
     output: Annotated[
         Sequence[Path],
@@ -254,12 +242,10 @@ def main(
         raise UserError("--output: name a page, a summary and a folder; with --print a folder")
     staged = temporary.temporary_path(folder)
     try:
-        captions = validation.load_yaml(REPORT / "captions.yaml")
-        known = options.tables_of(tables, matrix)
-        frames = Frames.load(matrix, known, options.folder_of(published), registry)
+        frames = Frames.load(matrix, published, registry)
         temporary.remove(staged)
         staged.mkdir(parents=True)
-        report = ReportBuilder(captions, staged, folder.as_posix(), print_)
+        report = ReportBuilder(staged, folder.as_posix(), print_)
         with rc_context(style.LOOK):
             exhibits = [*islice(shown(frames, report), most_exhibits)]
         if print_:
@@ -276,7 +262,7 @@ def main(
                 "\n".join([*errors, f"the page stands without {len(errors)} of its exhibits"])
             )
     except jinja2.TemplateError as error:
-        raise UserError(f"{REPORT / 'page.html.j2'}: {error}") from None
+        raise UserError(f"{captions.REPORT / 'page.html.j2'}: {error}") from None
     except OSError as error:
         where = error.filename or folder
         raise UserError(f"{where}: cannot be written ({error.strerror})") from None

@@ -13,6 +13,7 @@ from siliconprof.analyse import answer, findings
 from siliconprof.analyse.equal_work import DISTURBED, SMALLER, flagged
 from siliconprof.analyse.frames import Frames, records
 from siliconprof.hosts import remedies
+from siliconprof.store import captions
 
 MOST_TRAININGS = 6  # the largest models
 MOST_FINDINGS = 2
@@ -151,7 +152,7 @@ def banners(frames: Frames) -> list[str]:
     disturbed = measured[measured["disturbed"]]
     common = sorted(frames.flags_of_all - formatting.STATISTICAL_FLAGS - {DISTURBED})
     lines = answer.failures(frames)
-    lines += [f"Every cell: {formatting.FLAG_WORDS.get(code, code)}" for code in common]
+    lines += [f"Every cell: {captions.flag_words().get(code, code)}" for code in common]
     lines += smaller_batches(measured)
     if disturbed.empty:
         return lines

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from matplotlib.figure import Figure
 
 from siliconprof.render import style
@@ -46,22 +47,13 @@ class Cells:
             For each of `SHOWN_AXES` its values as [value, name]; under `cells` one list of indices into
             them for each number that stands in an attribute.
         """
-        workload = FACETS.index("workload")
-        cells = [(*cell, trainers.get(cell[workload], "none")) for cell in self._numbers]
-        values = [sorted(set(of_axis)) for of_axis in zip(*cells, strict=True)] or [[]] * len(
-            SHOWN_AXES
-        )
-        listed: dict[str, Any] = {
-            axis: [
-                [value, names.get(value, value) if axis == "device" else value] for value in of_axis
-            ]
-            for axis, of_axis in zip(SHOWN_AXES, values, strict=True)
-        }
-        listed["cells"] = [
-            [of_axis.index(value) for of_axis, value in zip(values, cell, strict=True)]
-            for cell in cells
-        ]
-        return listed
+        cells = pd.DataFrame([*self._numbers], columns=[*FACETS], dtype=object)
+        cells["trainer"] = cells["workload"].map(trainers).fillna("none")
+        coded = {axis: pd.factorize(cells[axis], sort=True) for axis in SHOWN_AXES}
+        listed = {axis: [[value, value] for value in values] for axis, (_, values) in coded.items()}
+        listed["device"] = [[value, names.get(value, value)] for value, _ in listed["device"]]
+        places = pd.DataFrame({axis: places for axis, (places, _) in coded.items()})
+        return listed | {"cells": places.to_numpy().tolist()}
 
 
 def drawn(drawing: Figure) -> ET.Element:

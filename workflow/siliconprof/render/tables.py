@@ -78,20 +78,16 @@ def _folded(frame: pd.DataFrame, columns: Sequence[Column]) -> tuple[list[Column
     kept, notes = [], []
     for column in columns:
         values = frame.get(column.column, pd.Series(dtype=object))
-        same = values.nunique(dropna=False) <= 1
         badged = isinstance(column, Text) and column.badge and (frame[column.badge] != "").any()
-        if not column.folds or badged or (len(frame) < 2 and values.notna().any()):
+        is_alone = len(frame) < 2 and values.notna().any()
+        if not column.folds or badged or is_alone or values.nunique(dropna=False) > 1:
             kept.append(column)
-        elif values.isna().all():
-            continue
-        elif same:
+        elif values.notna().any():
             value = values.iloc[0]
             shown = shown_number(value, column) if isinstance(column, Num) else words_of(value)
             notes.append(
                 f"{column.title}: {shown}{formatting.NARROW + column.unit if column.unit else ''}."
             )
-        else:
-            kept.append(column)
     return kept, notes
 
 

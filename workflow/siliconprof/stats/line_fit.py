@@ -29,11 +29,6 @@ class Line:
     covariance: Any  # 2 × 2, of per_sample_s and fixed_s
     residual: float | None  # rms of (t - line) / t; None where two points leave none
 
-    def interval_s(self) -> tuple[float, float]:
-        """95 % interval of `fixed_s`."""
-        reach = NORMAL * math.sqrt(self.covariance[1, 1])
-        return self.fixed_s - reach, self.fixed_s + reach
-
     def fixed_share(self, batch: float) -> Share:
         """The share of `fixed_s` in a step of a batch size, 0 to 1.
 

@@ -1,6 +1,6 @@
 """The experiment as a config file says it. What a machine or cluster needs is in a profile instead.
 
-Each key has its meaning, unit and default here, of which `config_docs` makes config/README.md. What a
+Each key has its meaning, unit and default here, of which docs/generate.py makes config/README.md. What a
 workload's module adds is its plug-in's `Parameters`.
 """
 

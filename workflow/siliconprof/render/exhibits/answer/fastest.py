@@ -33,7 +33,6 @@ from siliconprof.render.exhibit import Num, Text, exhibit
         Text("main_cause", "Main cause", below="cause_of", prose=True),
         Num("per_1000_usd", "For 1,000 USD", "samples/s", folds=True),
     ),
-    needs="It needs a training whose whole step was timed.",
 )
 def fastest(frames: Frames) -> pd.DataFrame:
     """For each model its fastest setup of all, against the best of every other backend or device."""
@@ -67,7 +66,6 @@ SAME_TRAINING = ["module", "n_parameters", "batch_size"]
     figure=DotInterval(
         row="training", value="rate", x="samples per second, more is better", unit="samples/s"
     ),
-    needs="It needs a training whose whole step was timed.",
 )
 def all_devices(frames: Frames) -> pd.DataFrame:
     """All devices on one axis: samples per second of each training in every setup; the paper's Table 4."""
@@ -119,7 +117,6 @@ def _printed(frames: Frames, frame: pd.DataFrame) -> pd.DataFrame:
 sentences = exhibit(
     "findings",
     sentences=True,
-    needs="It needs two trainings of equal work on different backends, devices or precisions.",
 )(findings.sentences)
 
 
@@ -149,7 +146,6 @@ def drawn_parts(parts: pd.DataFrame) -> pd.Series:
         by_backend=(*SPLIT_PHASES, REST),
         dot=("gap", "the whole gap"),
     ),
-    needs="It needs two trainings of equal work on different backends, devices or precisions.",
 )
 def why(frames: Frames) -> pd.DataFrame:
     """Why: the gaps that the first table names the causes of, then the most telling others, at most four.
@@ -203,7 +199,6 @@ SHOWN_COLUMNS = [*CELL, "order", "setup", "place", "disturbed", *STEP_COLUMNS]
         dot=(answer.STEP, "whole step"),
         shares="% of the step",
     ),
-    needs="It needs a training that was timed phase by phase.",
 )
 def step(frames: Frames) -> pd.DataFrame:
     """Where a step's time goes: phases and operators of the largest model, in ms and as shares."""

@@ -53,7 +53,6 @@ BACKEND = [*DEVICE, "backend"]
         Num("cache", "Cache", "GB/s", scale=GIGA, below="cache_how", folds=True),
         Num("launch", "Launch, among many", "µs", scale=1e-6),
     ),
-    needs="It needs a cell of matrix products, memory bandwidth or kernel launches.",
 )
 def limits(frames: Frames) -> pd.DataFrame:
     """What the hardware does at most: products, bandwidth and launches measured here, and the data sheet."""
@@ -111,7 +110,6 @@ MOST_DOTS = 160  # of a panel; above it a cell has the one that is nearest to it
         panel="number_format",
         high_in=2.4,
     ),
-    needs="It needs a cell of matrix products, or a training whose bytes are known.",
 )
 def roofline(frames: Frames) -> pd.DataFrame:
     """Roofline: operations a byte and a second of products and trainings, under what was measured at most.
@@ -255,7 +253,6 @@ ENERGY_COLUMNS = [*POINT, "source_of_energy", "reason", *JOULES]
         Num("net_energy_per_step_j", "Above idle", "J a step", folds=True),
         Text("source_of_energy", "Counted by", folds=True),
     ),
-    needs="It needs a training.",
 )
 def memory_energy(frames: Frames) -> pd.DataFrame:
     """Memory and energy of each training; of several sources of energy a row each."""
@@ -307,7 +304,6 @@ DRIFT = "drift_check"  # of how repeats scatter, not of what is true
         Text("intervals", "95 % intervals"),
         Text("lost", "Not measured", prose=True),
     ),
-    needs="The experiment has no cell.",
 )
 def checks(frames: Frames) -> pd.DataFrame:
     """Can I trust it: what was measured on each device and backend, what not, and what its cells checked.
@@ -374,7 +370,7 @@ ANALYSE_AGAIN = (
 )
 
 
-@exhibit("reproduce", facts=True, needs="")
+@exhibit("reproduce", facts=True)
 def reproduce(frames: Frames) -> pd.DataFrame:
     """How to make it again: the command, the code, the versions, the hosts and when."""
     host, experiment, cells = frames.matrix.host, frames.matrix.experiment, frames.cells

@@ -28,7 +28,6 @@ SAID = ["model", "work_label", "setup", "place", "stage", "family_order", "distu
         x_label="training step",
         y_label="cross-entropy loss",
     ),
-    needs="It needs a training.",
 )
 def losses(frames: Frames) -> pd.DataFrame:
     """The loss of every training by step, a panel for each model and batch.
@@ -113,7 +112,6 @@ FRAMEWORK_TIME = "the framework's own time, which is no operator's"
         Num("gflop_per_s", "Rate", "GFLOP/s"),
         Num("gb_per_s", "Traffic", "GB/s", help="operands, each once"),
     ),
-    needs="It needs a training whose operators were timed.",
 )
 def operators(frames: Frames) -> pd.DataFrame:
     """The longest operators of a step of the largest model, on each device and backend."""
@@ -170,7 +168,6 @@ def table(frame: pd.DataFrame) -> list[Column]:
     "gaps",
     table=table,
     folded="All gaps",
-    needs="It needs two trainings of equal work on different backends, devices or precisions.",
 )
 def gaps(frames: Frames) -> pd.DataFrame:
     """The gap of every pair of trainings of equal work: what each part of a step explains of it."""
@@ -194,7 +191,7 @@ def gaps(frames: Frames) -> pd.DataFrame:
 
 
 def against_measured(
-    id_: str, unit: str, measured: str, needs: str, high_in: float
+    id_: str, unit: str, measured: str, high_in: float
 ) -> Callable[[Rows], Exhibit]:
     """An exhibit of `predicted` over `measured` values, with the typical error of each panel."""
     return exhibit(
@@ -209,7 +206,6 @@ def against_measured(
             panel="panel",
             high_in=high_in,
         ),
-        needs=needs,
     )
 
 
@@ -217,7 +213,6 @@ def against_measured(
     "predicted-step",
     "ms",
     "measured",
-    "It needs two trainings on one device and backend whose operators were timed.",
     2.4,
 )
 def predicted_step(frames: Frames) -> pd.DataFrame:
@@ -239,7 +234,6 @@ def predicted_step(frames: Frames) -> pd.DataFrame:
     "predicted-memory",
     "MiB",
     "measured peak",
-    "It needs a training on a backend that counts its memory.",
     2.8,
 )
 def predicted_memory(frames: Frames) -> pd.DataFrame:

@@ -31,7 +31,6 @@ from siliconprof.workloads.base import KernelWorkload
         markers=True,
         dashed_markers=True,
     ),
-    needs="It needs a cell of the workload bandwidth.",
     shows=("bandwidth",),
 )
 def bandwidth(frames: Frames) -> pd.DataFrame:
@@ -86,7 +85,6 @@ def table(frame: pd.DataFrame) -> list[Column]:
     "declared",
     table=table,
     each="of",
-    needs="It needs a workload or a probe that no other exhibit shows.",
 )
 def declared(frames: Frames) -> pd.DataFrame:
     """Workloads and probes that no other exhibit shows, by what their plug-ins declare: a table of each."""
@@ -158,7 +156,6 @@ def _unit(one: Quantity, typical: float) -> tuple[str, float]:
         log_y=True,
         markers=True,
     ),
-    needs="It needs a training of the answer that was measured more than once.",
 )
 def history(frames: Frames) -> pd.DataFrame:
     """Steps of the answer's trainings by date of record, where a cell was measured more than once."""

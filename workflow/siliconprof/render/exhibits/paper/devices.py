@@ -42,7 +42,7 @@ MLX_LIBRARIES = {"apple": "Metal", "nvidia": "CUDA"}  # and of MLX on it, by its
 MOST_IN_STACK = 8
 
 
-@exhibit("paper-figure-1", figure=Flow(LAYERS), needs="It needs any measured cell.")
+@exhibit("paper-figure-1", figure=Flow(LAYERS))
 def paper_figure_1(frames: Frames) -> pd.DataFrame:
     """Figure 1: the stack from workloads down to devices, with what really ran on these hosts."""
     cells = frames.cells[frames.cells["status"] == "ok"]
@@ -110,7 +110,6 @@ NOT_RUN = ["skipped", "unsupported"]
         Num("device_peak_bytes", "Measured peak", "MiB", scale=MIB),
         Text("outcome", "Outcome", below="reason"),
     ),
-    needs="It needs a training whose memory is predicted, on a device of known memory.",
 )
 def paper_figure_2(frames: Frames) -> pd.DataFrame:
     """Figure 2: memory of trainings against their device's capacity, and in which scenario they run."""
@@ -244,7 +243,6 @@ MODEL = ["module", "size"]
         Num("device_peak_bytes", "Measured peak, fp32", "MiB", scale=2.0**20),
         Text("how", "Measured with"),
     ),
-    needs="It needs a published Table 2.",
 )
 def paper_table_2(frames: Frames) -> pd.DataFrame:
     """Table 2: models with their parameters, 16 bytes each as printed and true, and measured peaks."""

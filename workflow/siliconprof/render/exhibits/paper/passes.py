@@ -50,7 +50,6 @@ ORDER = ["in_paper", "n_parameters", "model", "work", "is_cpu", "order"]
         Num("forward", "Forward", "ms per sample"),
         Num("backward", "Backward", "ms per sample"),
     ),
-    needs="It needs a training of gpt2 or whisper, timed phase by phase.",
 )
 def paper_figure_3(frames: Frames) -> pd.DataFrame:
     """Figure 3: forward and backward time of a sample, by device, scenario and LoRA."""
@@ -132,7 +131,6 @@ MOST_PANELS, MOST_OF_DEVICE, MOST_VALUES = 6, 4, 200
 @exhibit(
     "paper-figure-4",
     figure=Timeline(panel="panel", t="t_s", series=TIMELINE_LABELS, y_label="MiB"),
-    needs="It needs a training with the memory and page-fault probes.",
     shows=("memory", "page_faults"),
 )
 def paper_figure_4(frames: Frames) -> pd.DataFrame:
@@ -189,7 +187,6 @@ PASS = "whole step, optimizer included; the paper does not say what is in its pa
         Num("second", "Second named", "ms a pass", help=PASS),
         Num("times", "First / second", "×", help="above 1: the first takes longer"),
     ),
-    needs="It needs gpt2 or whisper in fp32 by two backends or two trainers.",
 )
 def paper_table_4(frames: Frames) -> pd.DataFrame:
     """Table 4 of the paper: one pass by MLX and by PyTorch; beside it the plain loop and the HF Trainer.
@@ -262,7 +259,6 @@ QUALITY = "counter: counted by hardware; model: estimated by firmware; integral:
         Num("net_energy_per_step_j", "Above idle", "J per step", digits=4),
         Num("idle_before_w", "Idle", "W", help="context open, nothing running"),
     ),
-    needs="It needs a training over whose window of 10 s a counter was read (timing: energy_window_s).",
     shows=("energy",),
 )
 def paper_table_5(frames: Frames) -> pd.DataFrame:

@@ -1,7 +1,6 @@
 """Table 6, Figures 5 to 7 and Section 5 of the paper: launches, single operations, which device for what."""
 
 from collections.abc import Mapping
-from typing import Any
 
 import pandas as pd
 
@@ -32,7 +31,6 @@ UNKNOWN_LAUNCH = "the paper prints one follow-up launch, and not which of these 
         *(Num(kind, title, "µs", 1e-3, help=what) for kind, (title, what) in LAUNCH_KINDS.items()),
         Num("followup_ms", "Follow-up, as printed", "µs", 1e-3),
     ),
-    needs="It needs a cell of module kernel_launch.",
     shows=("kernel_launch",),
 )
 def paper_table_6(frames: Frames) -> pd.DataFrame:
@@ -79,10 +77,10 @@ def operations(
         frame, amount = frames.points, "bytes" if unit == "GB/s" else "flops"
         frame = frame[frame["module"].eq(module) & frame[amount].gt(0) & frame["step_ms"].gt(0)]
         each = 1e3 / GIGA * frame[amount]
-        shapes = frame[["module", *PRODUCT_SHAPE]].to_dict("records")
+        shapes = records(frame[["module", *PRODUCT_SHAPE]])
         way = frame[column].map(ways).astype("string") if ways else ""
         return frame.assign(
-            shape=pd.Series(map(words_of, shapes), frame.index, "string") + way,
+            shape=pd.Series(map(formatting.shape, shapes), frame.index, "string") + way,
             rate=each / frame["step_ms"],
             rate_low=each / frame["step_ms_high"],
             rate_high=each / frame["step_ms_low"],
@@ -92,20 +90,8 @@ def operations(
     return exhibit(
         f"paper-figure-{number}",
         figure=DotInterval(row="shape", value="rate", x=f"{unit}, more is better", unit=unit),
-        needs=f"It needs a cell of module {module}.",
         shows=(module,),
     )(rows)
-
-
-def words_of(shape: Mapping[Any, Any]) -> str:
-    """`8 × 128³`; of a matrix-vector product the matrix alone."""
-    if shape["module"] != "matvec":
-        return formatting.shape(shape)
-    batch, m, k = (int(shape[name]) for name in ("batch", "m", "k"))
-    matrix = f"{m}²" if m == k else f"{m} × {k}"
-    if batch == 1:
-        return matrix
-    return f"{batch} × {matrix if m == k else f'({matrix})'}"
 
 
 matmul = operations(5, "matmul", "GFLOP/s")

@@ -56,7 +56,6 @@ BASES = {
         name="name",
         equal=True,
     ),
-    needs="It needs cells of modules transformer_grid and matmul in the same precision.",
 )
 def grid_expected(frames: Frames) -> pd.DataFrame:
     """Grid of the wide/deep report: expected against actual time of a step.
@@ -97,7 +96,6 @@ SHARE_STEPS = pd.DataFrame(
         dashed="fit",
         markers=True,
     ),
-    needs="It needs a cell of module transformer_grid.",
     shows=("transformer_grid",),
 )
 def grid_throughput(frames: Frames) -> pd.DataFrame:
@@ -165,7 +163,6 @@ UNUSUAL = "far longer than the spread of the others explains"
         Num("unusual", "Unusual steps", integer=True, folds=True, help=UNUSUAL),
         Num("device_peak_bytes", "Peak memory", "MiB", 2**20),
     ),
-    needs="It needs a cell of module transformer_lm with trainer training_run.",
 )
 def wide_deep(frames: Frames) -> pd.DataFrame:
     """Wide against deep: two models of equal size and compute, what each is made of and came to.
@@ -247,7 +244,6 @@ PANELS = {
         Text("text", "Text", code=True),
     ),
     folded="Sample texts",
-    needs="It needs a cell of module transformer_lm with trainer training_run.",
 )
 def wide_deep_training(frames: Frames) -> pd.DataFrame:
     """Wide against deep: loss, gradient norm and step time over training; what the models wrote, folded.
@@ -298,7 +294,6 @@ SETTING_LABELS = {
         colour="setting",
         dashed="diverged",
     ),
-    needs="It needs a cell of module optimizer_sweep.",
     shows=("optimizer_sweep",),
 )
 def optimizer_sweep(frames: Frames) -> pd.DataFrame:

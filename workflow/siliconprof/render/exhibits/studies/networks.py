@@ -63,7 +63,6 @@ EPOCH = "training and validation; its interval is as wide as that of the steps"
         Num("n_parameters", "Parameters", integer=True),
     ),
     folded="Steps and epochs",
-    needs="It needs a cell of module mlp, cnn or lstm with trainer epochs.",
 )
 def networks(frames: Frames) -> pd.DataFrame:
     """MLP, CNN and LSTM of Daniel 2023: a step by batch size, its parts, and the epoch that it makes.
@@ -118,7 +117,6 @@ def columns(frame: pd.DataFrame) -> list[Column]:
 @exhibit(
     "network-ratios",
     table=columns,
-    needs="It needs a cell of module mlp, cnn or lstm on two devices or backends.",
 )
 def network_ratios(frames: Frames) -> pd.DataFrame:
     """MLP, CNN and LSTM: how many times as fast one side trains as another, beside Daniel 2023's ratios.

@@ -9,8 +9,9 @@ import pandas as pd
 from siliconprof import formatting
 from siliconprof.analyse.frames import Frames, records
 from siliconprof.claims.figures import shown
-from siliconprof.claims.verdicts import CLAIM_VERDICTS, NOT_TESTABLE
+from siliconprof.claims.judge import CLAIM_VERDICTS, NOT_TESTABLE
 from siliconprof.render.exhibit import PLACE_TEXTS, Column, Text, exhibit
+from siliconprof.store import captions
 
 UNIT_WORDS = {" times": " ×", " percent": " %"}
 CLAIM: tuple[Column, ...] = (
@@ -48,7 +49,6 @@ def in_words(frames: Frames) -> pd.DataFrame:
         Text("measured", "Measured", below="ends"),
         Text("reason", "Reason", below="measured_devices", prose=True),
     ),
-    needs="No claim is decided; what each would need stands below.",
 )
 def claims(frames: Frames) -> pd.DataFrame:
     """Published claims that these results decide, or leave open for a reason of their own."""
@@ -73,7 +73,6 @@ SOURCES = {  # how a source begins -> whose it is; all others are transcriptions
     ),
     each="of",
     folded="Claims that nothing here decides",
-    needs="Every claim is decided.",
 )
 def claims_others(frames: Frames) -> pd.DataFrame:
     """Published claims that nothing measured here decides, by source, with what is missing."""
@@ -97,7 +96,6 @@ NO_EXPLANATION = "This version has no explanation of it."
         Text("seen", "What was seen", prose=True),
     ),
     folded="All flags",
-    needs="No cell was flagged.",
     shows=("clocks", "interference"),
 )
 def flags(frames: Frames) -> pd.DataFrame:
@@ -113,7 +111,7 @@ def flags(frames: Frames) -> pd.DataFrame:
     frame = frame.assign(flag=frame["found"].str[0], seen=frame["found"].str[1])
     elsewhere = formatting.STATISTICAL_FLAGS | frames.flags_of_all | NOTES
     frame = frame[~frame["flag"].isin(elsewhere)].sort_values(["flag", "order"], kind="stable")
-    means = frame["flag"].map(formatting.FLAG_WORDS).fillna(NO_EXPLANATION)
+    means = frame["flag"].map(captions.flag_words()).fillna(NO_EXPLANATION)
     return frame.assign(means=means.where(~frame["flag"].duplicated()))
 
 
@@ -129,7 +127,6 @@ def flags(frames: Frames) -> pd.DataFrame:
         Text("record_sha256", "SHA-256", code=True),
     ),
     folded="All cells",
-    needs="The experiment has no cell on this host.",
 )
 def every_cell(frames: Frames) -> pd.DataFrame:
     """Every cell, measured or not, with its status, the reason and the hash of its record."""
