@@ -92,7 +92,7 @@ lint: dev-env
 format: dev-env
 	$(BIN)/python -m ruff check --fix .
 	$(BIN)/python -m ruff format .
-	PATH="$$(cd $(BIN) && pwd):$$PATH" python -m snakefmt workflow
+	PATH="$$(cd $(BIN) && pwd):$$PATH" python -m snakefmt Snakefile workflow
 
 docs: dev-env
 	PYTHONPATH=workflow $(BIN)/python docs/generate.py

@@ -74,6 +74,10 @@ MATMULS = {"mlx/product/fp32", "torch-cpu/product-torch/fp32"}
 ALL = MATMULS | {"mlx/launch/fp32", "mlx/nano-2/fp32"}
 
 
+# Of the default target of each Snakefile, and of the target that the root's stands for.
+BATCHES = [("all", "Snakefile"), ("report", "Snakefile"), ("report", "workflow/Snakefile")]
+
+
 def test_a_dry_run_writes_nothing_and_shows_what_is_due(checkout, clone):
     checkout.configure(**TINY)
     rules, cells = due(checkout, TABLE)
@@ -87,10 +91,12 @@ def test_a_dry_run_writes_nothing_and_shows_what_is_due(checkout, clone):
         "aggregate",
     }
     assert cells == ALL
-    batches = [due(checkout, "--batch", f"report={n}/3") for n in (1, 2)]
-    cells = [cells for _, cells in batches]
-    assert all(cells) and not set.intersection(*cells)
-    assert not any("render" in rules for rules, _ in batches)
+    for name, snakefile in BATCHES:
+        words = ("--snakefile", snakefile, "--batch")
+        batches = [due(checkout, *words, f"{name}={n}/3") for n in (1, 2)]
+        cells = [cells for _, cells in batches]
+        assert all(cells) and not set.intersection(*cells), (name, snakefile)
+        assert not any("render" in rules for rules, _ in batches), (name, snakefile)
     clone.reconfigure(lambda config: config["workloads"].pop("nano-2"))
     assert due(clone, TABLE) == ({"experiment", "matrix", "aggregate"}, set())
     clone.environment["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # which may change what the host is
@@ -336,7 +342,7 @@ def test_a_run_from_elsewhere(tiny, tmp_path):
     beside = Checkout(tmp_path, elsewhere.environment)
     done = beside.snakemake("-n", "-s", str(tiny.path / "workflow/Snakefile"), *words)
     assert f"profile {tiny.path}/workflow/profiles/default" in done.stderr
-    beside.snakemake("report", "-s", str(tiny.path / "workflow/Snakefile"), *words)
+    beside.snakemake("report", "-s", str(tiny.path / "Snakefile"), *words)
     page = (elsewhere.path / "results/report.html").read_text(encoding="utf-8")
     assert "snakemake --cores 1 report --configfile results/experiment.json" in page
     kept = json.loads((elsewhere.path / "results/experiment.json").read_text(encoding="utf-8"))

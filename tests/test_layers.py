@@ -19,7 +19,7 @@ from measuring import python
 from siliconprof import plugins
 
 PACKAGE = ROOT / "workflow" / "siliconprof"
-RULES = sorted((ROOT / "workflow").glob("**/Snakefile"))
+RULES = [ROOT / "Snakefile", *sorted((ROOT / "workflow").glob("**/Snakefile"))]
 RULES += sorted((ROOT / "workflow" / "rules").glob("*.smk"))
 FRAMEWORKS = {"torch", "mlx", "mlx_lm", "mlx_audio", "transformers", "datasets", "tokenizers"}
 FRAMEWORKS |= {"accelerate", "peft", "deepspeed"}

@@ -14,7 +14,7 @@ from conftest import ROOT
 CHECKS = {
     "ruff check .": "All checks passed!",
     "ruff format --check .": "already formatted",
-    "snakefmt --check workflow": "",
+    "snakefmt --check Snakefile workflow": "",
     "mypy": "Success",
 }
 

@@ -6,7 +6,7 @@ import functools
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +117,21 @@ class Files:
             return [] if self._workflow.dag_settings.batch else [*self.host_files, *made]
 
         return asked
+
+    def in_batches_of(self, rule: str, inputs: Iterable[Any]) -> list[Callable[[Any], list[str]]]:
+        """The inputs of a rule as those of another, which asks for them in that rule's batches too.
+
+        Snakemake does nothing about a `--batch` of a rule that is neither target nor makes a file.
+        """
+
+        def asked(part: Any, wildcards: Any) -> list[str]:
+            files = part(wildcards) if callable(part) else [part]
+            batch = self._workflow.dag_settings.batch
+            if batch is None or batch.rulename != rule:
+                return files
+            return files[batch.batches - batch.idx :: batch.batches]  # a single one in the last
+
+        return [partial(asked, part) for part in inputs]
 
     @property
     def file_of_host(self) -> str:
