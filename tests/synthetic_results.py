@@ -398,7 +398,7 @@ def make(
 def run(stage: ModuleType, results: Path, claims: Path = CONFIG / "claims.yaml") -> None:
     """Run a part of `pipeline.analyse`."""
     more = {"claims": claims} if stage is judge else {}
-    stage.write(load(results), **more)
+    stage.write(load(results), output=results / "tables", **more)
 
 
 def table(results: Path, name: str) -> list[dict[str, Any]]:
@@ -445,5 +445,6 @@ def render(results: Path) -> Page:
 
 def load(results: Path) -> Frames:
     """What exhibits query."""
+    files = (results / "matrix.json", results / "tables")
     with patch.object(registry, "load", READ_ONCE):
-        return Frames.load(results / "matrix.json", CONFIG / "published", CONFIG / "devices.yaml")
+        return Frames.load(*files, CONFIG / "published", CONFIG / "devices.yaml")

@@ -66,7 +66,8 @@ rule aggregate:
     localrule: True
     params:
         code=EXPERIMENT.code,
+        results=subpath(input.matrix, parent=True),
     shell:
         # Records are in the matrix, others' below the results: a command of them all could be too long.
         "python -P -m siliconprof.analyse.aggregate --matrix {input.matrix:q} "
-        "--reference {input.reference:q} 2>{log:q}"
+        "--results {params.results:q} --reference {input.reference:q} --output {output:q} 2>{log:q}"

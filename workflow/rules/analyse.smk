@@ -21,5 +21,6 @@ rule analyse:
     params:
         code=EXPERIMENT.code,
     shell:
-        "python -P -m siliconprof.pipeline.analyse --matrix {input.matrix:q} --registry {input.registry:q} "
-        '--claims {input.claims:q} --published "$(dirname {input.published[0]:q})" 2>{log:q}'
+        "python -P -m siliconprof.pipeline.analyse --matrix {input.matrix:q} --tables {input.tables:q} "
+        "--registry {input.registry:q} --claims {input.claims:q} --published {input.published:q} "
+        "--output {output:q} 2>{log:q}"

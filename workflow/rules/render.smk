@@ -29,8 +29,8 @@ rule render:
         flags="",
     shell:
         "MPLBACKEND=agg python -P -m siliconprof.render.page --matrix {input.matrix:q} "
-        '--registry {input.registry:q} --published "$(dirname {input.published[0]:q})" {params.flags} '
-        "--output {output:q} 2>{log:q}"
+        "--tables {input.tables:q} {input.analysed:q} --registry {input.registry:q} "
+        "--published {input.published:q} {params.flags} --output {output:q} 2>{log:q}"
 
 
 use rule render as figures with:
@@ -61,6 +61,5 @@ rule quick:
         code=EXPERIMENT.code,
     shell:
         "MPLBACKEND=agg python -P -m siliconprof.render.quick --matrix {input.matrix:q} "
-        "--registry {input.registry:q} --claims {input.claims:q} "
-        '--published "$(dirname {input.published[0]:q})" '
+        "--registry {input.registry:q} --claims {input.claims:q} --published {input.published:q} "
         "--page {output.page:q} --output-dir {output.folder:q} 2>{log:q}"

@@ -49,6 +49,11 @@ def number(value: Any) -> float | None:
     return value if math.isfinite(value) else None
 
 
+def numbers(rows: Iterable[Mapping[str, Any]], column: str) -> list[float]:
+    """The finite numbers of a column."""
+    return [value for row in rows if (value := number(row.get(column))) is not None]
+
+
 def _beyond_digits(value: float, digits: int = 2) -> str | None:
     """A number that digits alone do not show: `NaN`, `∞`, `1.0 × 10³⁰⁸`; None for every other."""
     if math.isnan(value):

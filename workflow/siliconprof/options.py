@@ -28,9 +28,14 @@ REGISTRY_FILE = CHECKOUT / "config" / "devices.yaml"
 PUBLISHED = CHECKOUT / "config" / "published"
 CLAIMS = CHECKOUT / "config" / "claims.yaml"
 # Options that commands share.
-Matrix = Annotated[Path, "the expansion, results/matrix.json; tables/ beside it has the tables"]
+Matrix = Annotated[Path, "the expansion, results/matrix.json"]
+_TABLES = "their folder or files; default: tables/ beside the matrix"
+Tables = Annotated[Sequence[Path], f"of earlier stages, {_TABLES}"]
+Output = Annotated[Sequence[Path], f"tables that are written, {_TABLES}"]
 Registry = Annotated[Path, "the device registry; default: the checkout's"]
-Published = Annotated[Path, "folder of the published tables; default: the checkout's"]
+Published = Annotated[
+    Sequence[Path], "published tables, their folder or files; default: the checkout's"
+]
 Claims = Annotated[Path, "default: the checkout's config/claims.yaml"]
 Results = Annotated[Path, "of a run; default: results"]
 Json = Annotated[bool, "print JSON instead of text"]
@@ -93,6 +98,17 @@ def call(command: Command, words: Sequence[str] | None, name: str | None = None)
 def run(command: Command, name: str | None = None, ends_itself: bool = False) -> NoReturn:
     """The process of a command, see `call` and `errors.stage`."""
     sys.exit(stage(partial(call, command, name=name), ends_itself))
+
+
+def tables_of(paths: Sequence[Path], matrix: Path) -> Path | dict[str, Path]:
+    """A folder of tables, or their files by name; where none is named, the one beside the matrix."""
+    first = paths[0] if paths else matrix.parent / "tables"
+    return first if len(paths) < 2 and first.suffix != ".csv" else {p.stem: p for p in paths}
+
+
+def folder_of(paths: Sequence[Path]) -> Path:
+    """A folder, told by itself or by its files."""
+    return paths[0] if paths[0].is_dir() else paths[0].parent
 
 
 @contextmanager

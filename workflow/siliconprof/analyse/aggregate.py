@@ -1,7 +1,7 @@
 """Records -> tidy tables: one line per cell, point, iteration, training step, sample, source of
 energy, probe, operator and model, per earlier record, and per step, evaluation and text of a whole training.
 
-    python -m siliconprof.analyse.aggregate --matrix results/matrix.json
+    python -m siliconprof.analyse.aggregate --matrix results/matrix.json --output results/tables
 
 Own records, of the hosts that this run measures, come from the matrix, those of other hosts from a
 listing of the results, reference bundles from `--reference`. `this host` is the one that the page
@@ -24,7 +24,7 @@ from siliconprof.store import columns, matrix_file, record, table_files
 from siliconprof.store.contents import Point
 from siliconprof.store.matrix_file import Matrix
 from siliconprof.store.record import HERE, IMPORTED_SOURCE, REFERENCE, foreign_records
-from siliconprof.store.table_files import Block, Row
+from siliconprof.store.table_files import Block, Row, Tables
 
 # What a table has of each point; the lines of others are of a record.
 BLOCKS_OF: Mapping[str, Callable[[Point], Iterator[Block]]] = {
@@ -74,7 +74,7 @@ def outside(matrix: Matrix, results: Path) -> dict[str, str]:
 
 
 def write_tables(
-    records: Sequence[tuple[str, Path]], outsiders: Mapping[str, str], results: Path
+    records: Sequence[tuple[str, Path]], outsiders: Mapping[str, str], history: Path, output: Tables
 ) -> None:
     """Read every record, checked, and write the tables; one that cannot be read is in its own.
 
@@ -101,9 +101,7 @@ def write_tables(
         key = table_files.key_of(source, data.cell)
         tables["cells"].append(record_rows.cell_row(source, path, data))
         if source == HERE:
-            tables["history"] += [
-                key | row for row in record_rows.history_rows(data, results / "history")
-            ]
+            tables["history"] += [key | row for row in record_rows.history_rows(data, history)]
         tables["points"] += [key | row for row in record_rows.point_rows(data)]
         tables["probes"] += [key | row for row in record_rows.probe_rows(data)]
         tables["samples"].append((key, record_rows.samples(data)))
@@ -119,21 +117,23 @@ def write_tables(
     for name, lines in tables.items():
         in_blocks = name == "samples" or name in BLOCKS_OF
         write = table_files.write_blocks if in_blocks else table_files.write
-        write(results / f"tables/{name}.csv", lines)
+        write(table_files.path(output, name), lines)
     notes = [{"record": path, "note": reason} for path, reason in outsiders.items()]
-    table_files.write(results / "tables/outside.csv", notes)
-    table_files.write(results / "tables/models.csv", memory_model.model_table())
+    table_files.write(table_files.path(output, "outside"), notes)
+    table_files.write(table_files.path(output, "models"), memory_model.model_table())
 
 
 def main(
     *,
     matrix: options.Matrix,
+    results: Annotated[Path | None, "of a run; default: the matrix's folder"] = None,
     reference: Annotated[Sequence[Path], "unpacked bundles", {"nargs": "*"}] = (),
+    output: options.Output = (),
 ) -> None:
     """Write the tables."""
-    cells, folder = matrix_file.read(matrix), matrix.parent
+    cells, folder = matrix_file.read(matrix), results or matrix.parent
     records, outsiders = list(gather(cells, folder, reference)), outside(cells, folder)
-    write_tables(records, outsiders, folder)
+    write_tables(records, outsiders, folder / "history", options.tables_of(output, matrix))
 
 
 if __name__ == "__main__":

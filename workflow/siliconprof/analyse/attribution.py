@@ -17,8 +17,9 @@ import pandas as pd
 from siliconprof.analyse.equal_work import NO_GAP
 from siliconprof.analyse.frames import CELL, POINT, Frames, holds
 from siliconprof.analyse.operator_rows import BLOCKED, FRAMEWORK, PARTS, WAITING
-from siliconprof.store import columns
+from siliconprof.store import columns, table_files
 from siliconprof.store.record import HERE
+from siliconprof.store.table_files import Tables
 
 SIDES = ("fast", "slow")
 STEP_MEDIAN, LOW, HIGH = (f"whole_step_{part}_s" for part in ("median", "low", "high"))
@@ -246,7 +247,8 @@ def _verdict(gap: pd.DataFrame, causes: pd.DataFrame, left: pd.DataFrame) -> pd.
     return pd.Series(np.select(rules, [EXPLAINED, PERHAPS, UNEXPLAINED], OVER), gap.index)
 
 
-def write(frames: Frames) -> None:
+def write(frames: Frames, output: Tables) -> None:
     """Compute and write: the table."""
     points = frames.undisturbed
-    frames.write("attribution", lines(points, pairs(points), frames.results.step_parts))
+    table = lines(points, pairs(points), frames.results.step_parts)
+    table_files.write_frame(table_files.path(output, "attribution"), table)

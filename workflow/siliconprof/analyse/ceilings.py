@@ -27,7 +27,7 @@ from siliconprof.hosts import caches
 from siliconprof.hosts.datasheet import DataSheets, Figure
 from siliconprof.hosts.registry import PEAK_OF_PRECISION
 from siliconprof.store import columns, table_files
-from siliconprof.store.table_files import Row
+from siliconprof.store.table_files import Row, Tables
 
 KERNELS = ("copy", "triad", "reduction")
 NO_SHEET = Figure(None, reason="data sheets do not give it")
@@ -207,14 +207,18 @@ def results(frames: Frames, checks: pd.DataFrame) -> pd.DataFrame:
     return table
 
 
-def write(frames: Frames) -> None:
+def write(frames: Frames, output: Tables) -> None:
     """Compute and write: the three tables, and those of grids, see `scaling`."""
     points = frames.undisturbed
     ceilings = lines(points, frames.sheets)
     checks = throughputs.check(points, ceilings, frames.sheets)
     grids = scaling.points_of_grids(points, ceilings)
-    frames.write("ceilings", ceilings)
-    frames.write("checks", checks)
-    frames.write("expected", scaling.expected(grids))
-    frames.write("scaling", scaling.lines(grids, ceilings))
-    frames.write("results", results(frames, checks))
+    tables = {
+        "ceilings": ceilings,
+        "checks": checks,
+        "expected": scaling.expected(grids),
+        "scaling": scaling.lines(grids, ceilings),
+        "results": results(frames, checks),
+    }
+    for name, frame in tables.items():
+        table_files.write_frame(table_files.path(output, name), frame)

@@ -36,7 +36,7 @@ from siliconprof.store import matrix_file, published, results, table_files
 from siliconprof.store.matrix_file import Matrix
 from siliconprof.store.record import HERE
 from siliconprof.store.results import Results
-from siliconprof.store.table_files import KEY
+from siliconprof.store.table_files import KEY, Tables
 
 CELL = list(KEY)
 POINT = [*CELL, "point"]
@@ -76,15 +76,15 @@ class Frames:
     _tables: dict[str, pd.DataFrame] = field(default_factory=dict, init=False)
 
     @classmethod
-    def load(cls, matrix: Path, published: Path, devices: Path) -> Frames:
-        """Everything, checked as far as a page needs it; the tables lie beside the matrix.
+    def load(cls, matrix: Path, tables: Tables, published: Path, devices: Path) -> Frames:
+        """Everything, checked as far as a page needs it.
 
         Raises:
             UserError: a file is missing or damaged.
         """
         document = matrix_file.read(matrix)
         sheets = DataSheets(registry.load(devices), document.host)
-        return cls(Results(matrix.parent / "tables"), sheets, document, published)
+        return cls(Results(tables), sheets, document, published)
 
     @classmethod
     def of_run(cls, folder: Path) -> Frames:
@@ -93,9 +93,9 @@ class Frames:
         Raises:
             UserError: the folder has no results; one line.
         """
-        results.load(folder)
-        config = plugins.CHECKOUT / "config"
-        return cls.load(folder / "matrix.json", config / "published", config / "devices.yaml")
+        tables, config = results.load(folder).tables, plugins.CHECKOUT / "config"
+        matrix = folder / "matrix.json"
+        return cls.load(matrix, tables, config / "published", config / "devices.yaml")
 
     @cached_property
     def labelled(self) -> pd.DataFrame:
@@ -245,14 +245,6 @@ class Frames:
         own = self.cells[self.cells["here"] & self.cells["status"].eq("ok")]
         codes = [frozenset(row.split(";")) for row in own["flags"].fillna("")]
         return frozenset.intersection(*codes) - {""} if len(codes) > 1 else frozenset()
-
-    def write(self, name: str, frame: pd.DataFrame) -> None:
-        """Write a table of the run.
-
-        Raises:
-            CannotWrite: one line.
-        """
-        table_files.write_frame(table_files.path(self.results.tables, name), frame)
 
     def table(self, name: str) -> pd.DataFrame:
         """Another table of the run, with its cells' or points' `NAMES` where it has their key."""

@@ -29,6 +29,8 @@ from siliconprof.analyse.equal_work import DISTURBED, flagged
 from siliconprof.analyse.frames import CELL, POINT, Frames
 from siliconprof.analyse.operator_rows import ATTENTION, FRAMEWORK, PARTS
 from siliconprof.analyse.step_parts import MOST_OF_A_STEP
+from siliconprof.store import table_files
+from siliconprof.store.table_files import Tables
 
 PLACE = ["source", "host", "device", "backend", "threads"]
 MODEL = ["module", "trainer", "lora_rank", "precision"]  # of which the framework does alike
@@ -361,6 +363,7 @@ def lines(measured: TimedTrainings) -> pd.DataFrame:
     return named.join(pd.DataFrame.from_dict(told, "index"))
 
 
-def write(frames: Frames) -> None:
+def write(frames: Frames, output: Tables) -> None:
     """Compute and write: the table."""
-    frames.write("predicted", lines(trainings(frames)))
+    path = table_files.path(output, "predicted")
+    table_files.write_frame(path, lines(trainings(frames)))

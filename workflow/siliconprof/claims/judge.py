@@ -19,8 +19,9 @@ from siliconprof.claims.cases import MULTIPLES, WHICH_DEVICE, Case, QuestionWith
 from siliconprof.claims.claims_file import Claim, Compare
 from siliconprof.claims.evidence import Evidence, fits
 from siliconprof.claims.figures import AGAINST, AGREES, OPEN, joined, shown
+from siliconprof.store import table_files
 from siliconprof.store.record import HERE
-from siliconprof.store.table_files import Row
+from siliconprof.store.table_files import Row, Tables
 
 REPRODUCED, CONTRADICTED = "reproduced", "contradicted"
 INCONCLUSIVE, NOT_TESTABLE = "inconclusive", "not testable here"
@@ -236,11 +237,11 @@ def _finding(
     return verdict, reason, Case(word=", ".join(dict.fromkeys(words)))
 
 
-def write(frames: Frames, claims: Path) -> None:
+def write(frames: Frames, claims: Path, output: Tables) -> None:
     """Compute and write: the table."""
     evidence = Evidence(frames)
     lines = [
         row_of(claim) | (judged(claim, evidence) if claim.questions else {})
         for claim in claims_file.load(claims, frames.sheets.registry, frames.published_folder)
     ]
-    frames.write("claims", pd.DataFrame(lines))
+    table_files.write_frame(table_files.path(output, "claims"), pd.DataFrame(lines))

@@ -219,7 +219,8 @@ def _compared(frames: Frames, cells: svg.Cells) -> dict[str, Any]:
 def main(
     *,
     matrix: options.Matrix,
-    published: options.Published = options.PUBLISHED,
+    tables: options.Tables = (),
+    published: options.Published = (options.PUBLISHED,),
     registry: options.Registry = options.REGISTRY_FILE,
     output: Annotated[
         Sequence[Path],
@@ -242,7 +243,8 @@ def main(
         raise UserError("--output: name a page, a summary and a folder; with --print a folder")
     staged = temporary.temporary_path(folder)
     try:
-        frames = Frames.load(matrix, published, registry)
+        known = options.tables_of(tables, matrix)
+        frames = Frames.load(matrix, known, options.folder_of(published), registry)
         temporary.remove(staged)
         staged.mkdir(parents=True)
         report = ReportBuilder(staged, folder.as_posix(), print_)

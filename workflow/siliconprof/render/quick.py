@@ -26,7 +26,7 @@ def main(
     *,
     matrix: options.Matrix,
     registry: options.Registry = options.REGISTRY_FILE,
-    published: options.Published = options.PUBLISHED,
+    published: options.Published = (options.PUBLISHED,),
     claims: options.Claims = options.CLAIMS,
     page_: Annotated[Path, "the page"],
     output_dir: Annotated[Path, "the folder"],

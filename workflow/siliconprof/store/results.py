@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from siliconprof.errors import UserError, nearest
 from siliconprof.store import columns, table_files
-from siliconprof.store.table_files import KEY
+from siliconprof.store.table_files import KEY, Tables
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -26,10 +26,10 @@ class Results:
     """The tables in a folder; each is an attribute, such as `results.points`.
 
     Args:
-        tables: the folder, such as results/tables.
+        tables: the folder, such as results/tables, or each table's file by its name.
     """
 
-    tables: Path
+    tables: Tables
     _frames: dict[str, pd.DataFrame] = field(default_factory=dict, init=False, repr=False)
 
     def frame(self, name: str, **equal: str) -> pd.DataFrame:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Row = dict[str, Any]
+Tables = Path | Mapping[str, Path]  # their folder, or each one's file by its name
 Block = tuple[Row, Mapping[str, Sequence[Any]]]  # what lines share; columns of the rest
 KEY = ("source", *AXES)  # the columns that name a cell
 ROWS_AT_A_TIME = 20_000  # lines of a long table that are read at a time
@@ -106,9 +107,24 @@ def key_of(source: str, cell: Cell) -> Row:
     return {"source": source} | {axis: getattr(cell, axis) for axis in AXES}
 
 
-def path(tables: Path, name: str) -> Path:
-    """The file of a table: in the folder of tables, but for the one that readers open first."""
-    return (tables.parent if name == RESULTS_TABLE else tables) / f"{name}.csv"
+def together(tables: Tables, more: Tables) -> Tables:
+    """All of two, of a stage that reads what it has written; one folder where that is one."""
+    if isinstance(tables, Path) or isinstance(more, Path):
+        return tables
+    return {**tables, **more}
+
+
+def path(tables: Tables, name: str) -> Path:
+    """The file of a table: in the folder of tables, but for the one that readers open first.
+
+    Raises:
+        UserError: it is not among the files.
+    """
+    if isinstance(tables, Path):
+        return (tables.parent if name == RESULTS_TABLE else tables) / f"{name}.csv"
+    if name not in tables:
+        raise UserError(f"{name}.csv: not among the tables that this stage was given")
+    return tables[name]
 
 
 def read(path: Path, **equal: str) -> pd.DataFrame:
