@@ -132,6 +132,33 @@ def test_what_the_report_promises_and_somebody_deleted_is_made_again(clone, tmp_
         path.rename(clone.path / "results" / deleted)
 
 
+def test_a_moved_output_moves_its_file(clone):
+    """Commands get their outputs' paths, and those who read them their inputs'."""
+    rules = clone.path / "workflow/rules"
+    moved = {
+        "analyse": ("results/results.csv", "results/sheet/results.csv"),
+        "render": ("results/report.html", "results/site/index.html"),
+        "aggregate": ("results/tables/{table}.csv", "results/of-records/{table}.csv"),
+    }
+    for name, (before, after) in moved.items():
+        file = rules / f"{name}.smk"
+        text = file.read_text(encoding="utf-8")
+        assert f'"{before}"' in text
+        file.write_text(text.replace(f'"{before}"', f'"{after}"'), encoding="utf-8")
+    shutil.rmtree(clone.path / "results/tables")
+    for name in ("results.csv", "report.html"):
+        (clone.path / "results" / name).unlink()
+    assert rerun(clone, "report") == set()
+    results = clone.path / "results"
+    for name in ("sheet/results.csv", "site/index.html", "of-records/cells.csv"):
+        assert (results / name).is_file(), name
+    assert {path.name for path in (results / "tables").iterdir()} == {
+        f"{name}.csv"
+        for name in "ceilings checks expected scaling attribution predicted claims".split()
+    }
+    assert not (results / "results.csv").exists() and not (results / "report.html").exists()
+
+
 def test_deleted_data_are_prepared_before_what_reads_them(clone):
     """A record that is forced needs all of its data's files, and not their facts alone."""
     (clone.path / "results/data/words/tokens.npy").unlink()

@@ -1,26 +1,20 @@
-"""A reading of the host that raises costs itself alone, and so do all of them together.
+"""A reading of the host that raises costs itself: each by itself, and all of them through the front door.
 
-What raises stands below siliconprof: files of /proc and /sys, commands and psutil.
+What raises stands below siliconprof (simulated/unreadable.py): files of /proc and /sys, commands,
+psutil, NVML, and on a simulated Mac what its sensors ask.
 """
 
 from __future__ import annotations
 
-import builtins
-import functools
-import io
 import json
-import os
 import re
-import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
-from conftest import ROOT, opened, until
+from conftest import ROOT, Checkout, opened, until
 from fake_sensors import Sampled
 from siliconprof.errors import UserError
 from siliconprof.hosts import doctor, environment, host_file, machine, remedies
@@ -28,6 +22,10 @@ from siliconprof.hosts.sensors import linux
 from siliconprof.probes import clocks, interference, page_faults
 from siliconprof.session import isolated_operators, sampler, thread_time
 from siliconprof.session.sampler import Sampler
+
+sys.path.insert(0, str(Path(__file__).parent / "simulated"))
+import unreadable  # noqa: E402
+from host import GPT2, TIMING, m2, measured, this_host  # noqa: E402
 
 Figures = dict[str, Any]
 # What raises -> what that costs, as beginnings of names; what another reading gives costs nothing.
@@ -65,85 +63,18 @@ DOCTOR: dict[str, Any] = {
 }
 
 
-# -- what raises: all that others read, such as a framework, is left as it is ---------------------
-
-FOLDERS = ("/proc", "/sys")
-BETWEEN = ("pathlib", __name__)  # modules through which our code asks the system
-COMMANDS = "siliconprof.hosts.machine"  # who asks them to read the host
-RAISING: list[str] = []  # what raises now: the beginnings of paths and of functions' names
-
-
-def _asked_by(own: str) -> bool:
-    """Whether our code asks, by itself or through the standard library.
-
-    Args:
-        own: how the names of its modules begin.
-    """
-    frame: Any = sys._getframe(2)
-    while frame and frame.f_globals.get("__name__") in BETWEEN:
-        frame = frame.f_back
-    return bool(frame) and str(frame.f_globals.get("__name__")).startswith(own)
-
-
-def file(real: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of the system whose first argument is a path."""
-
-    @functools.wraps(real)
-    def opened(path: Any = ".", *arguments: Any, **more: Any) -> Any:
-        name = str(getattr(path, "path", path))  # of a file that stays open
-        hit = name.startswith(FOLDERS) and name.startswith(tuple(RAISING))
-        if hit and _asked_by("siliconprof."):
-            raise OSError(5, "Input/output error", name)
-        return real(path, *arguments, **more)
-
-    return opened
-
-
-def library(real: Callable[..., Any], own: str = "siliconprof.") -> Callable[..., Any]:
-    """A function of a library that was built for another system."""
-
-    @functools.wraps(real)
-    def asked(*arguments: Any, **more: Any) -> Any:
-        if real.__name__.startswith(tuple(RAISING)) and _asked_by(own):
-            raise RuntimeError(f"{real.__name__} failed: (ipc/mig) array not large enough")
-        return real(*arguments, **more)
-
-    return asked
-
-
-def boundaries() -> Iterator[tuple[Any, str, Callable[..., Any]]]:
-    """(where, name, what raises there) of everything by which a Linux host is read."""
-    for module, names in (
-        (builtins, ("open",)),
-        (io, ("open",)),
-        (os, ("open", "scandir", "listdir", "stat")),
-    ):
-        for name in names:
-            yield module, name, file(getattr(module, name))
-    for name in ("virtual_memory", "swap_memory", "cpu_times"):
-        yield psutil, name, library(getattr(psutil, name))
-    yield psutil.Process, "memory_info", library(psutil.Process.memory_info)
-    yield os, "getloadavg", library(os.getloadavg)
-    yield shutil, "disk_usage", library(shutil.disk_usage)
-    yield subprocess, "run", library(subprocess.run, COMMANDS)
-
-
 @pytest.fixture
-def broken(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
-    """Has readings of this process raise, and no others; probes read all there is in every sample."""
-    for where, name, raising in boundaries():
+def broken(monkeypatch: pytest.MonkeyPatch) -> Iterator[unreadable.Broken]:
+    """Has readings of this process raise; probes read all there is in every sample."""
+    for where, name, raising in unreadable.boundaries():
         monkeypatch.setattr(where, name, raising)
-    monkeypatch.setattr(linux.KernelFile, "read", file(linux.KernelFile.read))
+    monkeypatch.setattr(linux.KernelFile, "read", unreadable.file(linux.KernelFile.read))
     monkeypatch.setattr(environment, "git_commit", lambda checkout: ("0", ""))
     monkeypatch.setattr(sampler, "SAMPLE_EVERY_S", 0.02)
     for module, interval in ((clocks, "STATE_"), (page_faults, "SWAP_"), (interference, "GPU_")):
         monkeypatch.setattr(module, f"{interval}INTERVAL_S", 0.0)
-
-    def raises(*names: str) -> None:
-        RAISING[:] = names
-
-    yield raises
-    RAISING.clear()
+    yield unreadable.broken
+    unreadable.broken.clear()
 
 
 def sampled(backend: Any, break_it: Callable[[], Any], late: bool) -> tuple[Figures, Sampler]:
@@ -189,14 +120,14 @@ def missing(figures: Figures, before: Figures) -> set[str]:
 
 
 @pytest.mark.slow
-def test_each_reading_that_raises_costs_itself_alone(broken: Callable[..., None]) -> None:
+def test_each_reading_that_raises_costs_itself_alone(broken: unreadable.Broken) -> None:
     """In this process, one after the other, before a cell and amid its samples."""
     backend = opened("torch-cpu")
-    before, _ = read(backend, broken, False)
+    before, _ = read(backend, broken.clear, False)
     for name, costs in COSTS.items():
         for late in (False, True) if costs else (False,):
-            broken()
-            figures, said = read(backend, lambda name=name: broken(name), late)
+            broken.clear()
+            figures, said = read(backend, lambda name=name: broken.set(name), late)
             lost = missing(figures, before)
             assert all(figure.startswith(costs) for figure in lost), (name, late, lost - {*costs})
             told = [cost for cost in costs if any(figure.startswith(cost) for figure in lost)]
@@ -210,24 +141,24 @@ def test_each_reading_that_raises_costs_itself_alone(broken: Callable[..., None]
 
 
 def test_an_operator_is_refused_by_all_memory_where_what_is_free_is_not_known(
-    broken: Callable[..., None],
+    broken: unreadable.Broken,
 ) -> None:
     """By nothing where that is not known either."""
     with pytest.raises(UserError, match="are available"):
         isolated_operators.require_memory(2**60)
-    broken("virtual_memory")
+    broken.set("virtual_memory")
     with pytest.raises(UserError, match="is all its memory"):
         isolated_operators.require_memory(2**60)
-    broken("")
+    broken.set()
     assert machine.cpu()["memory_bytes"] is None
     isolated_operators.require_memory(2**60)
 
 
 def test_no_cell_is_skipped_for_what_is_not_known_of_a_processor(
-    broken: Callable[..., None],
+    broken: unreadable.Broken,
 ) -> None:
     """That its 16-bit arithmetic is emulated is said where it is known."""
-    broken("/proc/cpuinfo")
+    broken.set("/proc/cpuinfo")
     processor = machine.cpu()
     assert processor["features"] is None and remedies.emulation(processor, "bf16") is None
     assert remedies.emulation(processor | {"features": []}, "bf16")
@@ -241,3 +172,29 @@ def test_psutil_is_asked_in_one_place() -> None:
         if re.search(r"(?m)^\s*(import|from) psutil\b", path.read_text(encoding="utf-8"))
     ]
     assert importing == ["machine.py"]
+
+
+# -- through the front door ---------------------------------------------------------------------
+
+LONGER = TIMING | {"iterations": 200, "max_iterations": 200, "budget_s": 2}
+TRAINING = GPT2 | {"trainer": "plain", "timing": LONGER}
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize(("host", "when"), [("mac", "start"), ("linux", "late")])
+def test_a_page_is_made_where_no_reading_works(host: str, when: str, tmp_path: Path) -> None:
+    """From the first process of a run to the last; the cells are as good, and say what is not known."""
+    kind = {"linux": "cpu", "mac": "gpu"}[host]
+    variables = (m2 if host == "mac" else this_host)(tmp_path, unreadable=when)
+    own = {"device_kinds": [kind], "backends": ["torch-cpu", "torch-mps"]}
+    project: Checkout = measured(tmp_path, variables, "report", {"training": TRAINING | own})
+    (record,) = project.records().values()
+    assert record["status"] == "ok", record["reason"]
+    assert (project.path / "results" / "report.html").stat().st_size > 1e5
+    probes = record["probes"]
+    assert not any("switched_off_at_s" in summary for summary in probes.values())
+    assert probes["page_faults"]["swap_in_bytes"] is None
+    assert probes["page_faults"]["minor_faults"] >= 0
+    swapped = [sample["swap_in_bytes"] for sample in record["samples"]]
+    assert any(n_bytes is not None for n_bytes in swapped) == (when == "late")
+    assert swapped[-1] is None

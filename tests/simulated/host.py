@@ -50,9 +50,14 @@ def h200(folder: Path) -> dict[str, str]:
     return _environment(spec, LD_LIBRARY_PATH=str(folder), PATH=path)
 
 
-def m2(folder: Path) -> dict[str, str]:
+def this_host(folder: Path, **more: Any) -> dict[str, str]:
+    """The environment in which Python is on this host; `more` as simulated/sitecustomize.py reads it."""
+    return _environment(more)
+
+
+def m2(folder: Path, **more: Any) -> dict[str, str]:
     """The environment in which Python is on a Mac with an M2, with its libraries in a folder."""
-    spec = {"memory_bytes": 24 * 2**30, "recommended_bytes": RECOMMENDED_BYTES}
+    spec = {"memory_bytes": 24 * 2**30, "recommended_bytes": RECOMMENDED_BYTES} | more
     spec |= {"macos": _compiled(HERE.parent / "fake_macos.cpp", folder / "macos.so")}
     return _environment(spec | {"library": _below_torch(folder, "-DPLAYED_MPS")})
 

@@ -46,7 +46,7 @@ def install(spec: dict[str, Any], module: Any) -> None:
     if hasattr(module, "SYSTEM_LIBRARY"):
         module.SYSTEM_LIBRARY = spec["macos"]
         return
-    printed = commands(spec["memory_bytes"])
+    printed = {} if spec.get("unreadable") == "start" else commands(spec["memory_bytes"])
     module.is_mac = lambda: True
     module.run = lambda command, limit_s=0: printed.get(" ".join(command), "")
     module.read_text = lambda path: ""

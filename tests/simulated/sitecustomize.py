@@ -2,7 +2,7 @@
 
 `SILICONPROF_SIMULATED` says which, as JSON. NVIDIA's: `library` (device.cpp compiled), and `lost_after`
 that many kernels. A Mac's: `library`, `memory_bytes`, `recommended_bytes` (Metal's working set) and
-`macos` (fake_macos.cpp compiled).
+`macos` (fake_macos.cpp compiled). Of any host: `unreadable`, when its readings raise (unreadable.py).
 """
 
 import ctypes
@@ -15,13 +15,14 @@ import sys
 
 PLAYED = json.loads(os.environ.get("SILICONPROF_SIMULATED", "{}"))
 # By module: who plays what is below it, once it is imported
-NVIDIA = {"torch": "simulated_cuda", "mlx.core": "simulated_mlx"}
+NVIDIA = {"torch": ["simulated_cuda"], "mlx.core": ["simulated_mlx"]}
 MAC = {
-    "torch": "simulated_mps",
-    "mlx.core": "simulated_mlx",
-    "siliconprof.hosts.machine": "simulated_macos",
-    "siliconprof.hosts.sensors.apple": "simulated_macos",
+    "torch": ["simulated_mps"],
+    "mlx.core": ["simulated_mlx"],
+    "siliconprof.hosts.machine": ["simulated_macos"],
+    "siliconprof.hosts.sensors.apple": ["simulated_macos"],
 }
+SENSORS = ("session.sampler", "hosts.sensors.linux", "hosts.sensors.apple")
 
 
 class After(importlib.abc.MetaPathFinder):
@@ -46,11 +47,17 @@ class After(importlib.abc.MetaPathFinder):
             if name == "torch":
                 ctypes.CDLL(PLAYED["library"])  # it asks for its hooks while it is imported
             execute(module)
-            importlib.import_module(self.players[name]).install(PLAYED, module)
+            for player in self.players[name]:
+                importlib.import_module(player).install(PLAYED, module)
 
         spec.loader.exec_module = and_play
         return spec
 
 
 if PLAYED:
-    sys.meta_path.insert(0, After(MAC if "macos" in PLAYED else NVIDIA))
+    players = MAC if "macos" in PLAYED else NVIDIA if "library" in PLAYED else {}
+    if "unreadable" in PLAYED:
+        importlib.import_module("unreadable").begin(PLAYED)
+        for name in (f"siliconprof.{sensor}" for sensor in SENSORS):
+            players[name] = [*players.get(name, ()), "unreadable"]
+    sys.meta_path.insert(0, After(players))
