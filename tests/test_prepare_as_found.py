@@ -203,14 +203,14 @@ CARD = "---\ndataset_info:\n  splits:\n  - {name: train, num_examples: 9, num_by
     ("files", "changes", "words"),
     [
         # binary, or in another encoding
-        (PTB | {"data/ptb.train.txt": packed(b"a b\n")}, {}, "ptb.train.txt: it holds zero"),
-        (IMDB | {"train/pos/1_7.txt": "a".encode("utf-16")}, {}, "pos/1_7.txt: it holds zero"),
+        (PTB | {"data/ptb.train.txt": packed(b"a b\n")}, {}, "ptb.train.txt: it is gzip"),
+        (IMDB | {"train/pos/1_7.txt": "a".encode("utf-16")}, {}, "pos/1_7.txt: it is UTF-16"),
         (IMDB | {"train/pos/1_7.txt": b"caf\xe9"}, {}, "pos/1_7.txt: it is not text in UTF-8"),
         (IMDB | {"train/pos/1_7.txt": ""}, {}, "pos/1_7.txt: it is empty"),
         ({"train/pos/.DS_Store": "", "train/neg/._x": ""}, {}, "split 'train' holds no text"),
         ({n: t for n, t in IMDB.items() if n > "train"}, {"split": "test"}, "/test: FileNotFoundError"),
         ({"train.txt": "a\n" * 40_000 + "\0" * 9 + "a\n" * 40_000}, {}, "train.txt: ValueError: it holds zero"),
-        ({"train.csv": bz2.compress(LINES.encode())}, {}, "train.csv: it holds zero"),
+        ({"train.csv": bz2.compress(LINES.encode())}, {}, "train.csv: it is bzip2, not text"),
         # lists that are damaged
         ({"train.tsv": VOICE + "\0" * 200_000, "clips/a.wav": ""}, SPEECH, "train.tsv: it holds zero"),
         ({"train.tsv": VOICE + "1\ta.wav\t" + "x" * 200_000, "clips/a.wav": ""}, SPEECH, "train.tsv: line 2: field larger"),
@@ -224,9 +224,9 @@ CARD = "---\ndataset_info:\n  splits:\n  - {name: train, num_examples: 9, num_by
         ({"train-0.csv": "text\na\n", "train-1.csv": "body\nb\n"}, {}, "train-1.csv has the columns body, but"),
         ({"train/metadata.csv": "", "train/a.wav": wav()}, LISTED, "metadata.csv: it is empty"),
         # what describes a data set
-        ({"train.csv": LINES, "README.md": "---\nconfigs: [a\n---\n"}, {}, "or correct what README.md says"),
-        ({"train.csv": LINES, "README.md": b"---\nlicense: \xe9\n---\n"}, {}, "or correct what README.md says"),
-        ({"train.csv": LINES, "dataset_infos.json": ""}, {}, "found dataset_infos.json and train.csv"),
+        ({"train.csv": LINES, "README.md": "---\nconfigs: [a\n---\n"}, {}, "README.md: ParserError"),
+        ({"train.csv": LINES, "README.md": b"---\nlicense: \xe9\n---\n"}, {}, "README.md: UnicodeDecodeError"),
+        ({"train.csv": LINES, "dataset_infos.json": ""}, {}, "dataset_infos.json: ValueError: it is empty"),
         # less than there should be
         (shards(1), {}, "train-*-of-00003.parquet there is only 00000 and 00002"),
         (shards(0, name="train/{:04}.parquet"), {}, "train/*.parquet there is only 0001 and 0002"),

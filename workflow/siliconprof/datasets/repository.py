@@ -16,6 +16,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from siliconprof import formatting
 from siliconprof.datasets import sources, user_files
 from siliconprof.datasets.dataset_spec import DatasetSpec, PrepareError
@@ -155,7 +157,35 @@ def _builder(spec: DatasetSpec, path: str, subset: str | None = None, **options:
         with tempfile.TemporaryDirectory() as cache:
             return load_dataset_builder(path, subset, cache_dir=cache, **options)
     except Exception as error:
+        if wrong := _wrong_card(Path(path)):
+            raise spec.error(f"cannot read {wrong}; correct that file, or remove it") from error
         raise _unreadable(spec, error) from error
+
+
+def _wrong_card(folder: Path) -> str | None:
+    """Which of the files that describe a data set cannot be read, and why; None for none."""
+    from datasets.info import DatasetInfosDict
+    from datasets.utils.metadata import MetadataConfigs
+    from huggingface_hub import DatasetCard
+
+    def read_card(file: Path) -> None:
+        data = DatasetCard.load(file).data
+        MetadataConfigs.from_dataset_card_data(data)
+        DatasetInfosDict.from_dataset_card_data(data)
+
+    readers = {
+        CARD: read_card,
+        ".huggingface.yaml": lambda file: yaml.safe_load("".join(user_files.lines(file))),
+        "dataset_infos.json": user_files.read_object,
+    }
+    for name, read in readers.items():
+        file = folder / name
+        try:
+            if file.is_file():
+                read(file)
+        except Exception as error:
+            return f"{file}: {in_one_line(error)}"
+    return None
 
 
 def _unreadable(spec: DatasetSpec, error: Exception) -> PrepareError:

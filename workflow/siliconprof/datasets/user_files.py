@@ -25,6 +25,22 @@ ADDED = {
 LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 GZIP = b"\x1f\x8b"
 TEXT_SUFFIXES = {".txt", ".csv", ".tsv", ".json", ".jsonl", ".ndjson"}
+# How files begin that are no text in UTF-8 -> what they are.
+COMPRESSED_FORMATS = {
+    GZIP: "gzip",
+    b"BZh": "bzip2",
+    b"\xfd7zXZ\0": "xz",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"\x04\x22\x4d\x18": "lz4",
+    b"PK\3\4": "zip",
+    b"7z\xbc\xaf\x27\x1c": "7z",
+    b"Rar!": "rar",
+    b"PAR1": "Parquet",
+    b"ARROW1": "Arrow",
+    b"%PDF-": "PDF",
+    b"\xff\xfe": "UTF-16",
+    b"\xfe\xff": "UTF-16",
+}
 ZEROS = (
     "it holds zero bytes, as binary data, UTF-16 and files that were cut off do; unpack it, convert "
     "it to UTF-8 or copy it again"
@@ -103,8 +119,13 @@ def refuse(file: Path, as_text: bool = False) -> None:
         raise ValueError("it is empty; copy or download it again")
     if ends.startswith(LFS_POINTER):
         raise ValueError("it is a Git LFS pointer, not the file; run `git lfs pull` in its folder")
-    if as_text and b"\0" in ends:
-        raise ValueError(ZEROS)
+    if as_text:
+        if kind := next(
+            (kind for begin, kind in COMPRESSED_FORMATS.items() if ends.startswith(begin)), None
+        ):
+            raise ValueError(f"it is {kind}, not text in UTF-8; unpack or convert it")
+        if b"\0" in ends:
+            raise ValueError(ZEROS)
 
 
 def lines(file: Path) -> Iterator[str]:
