@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -152,11 +152,12 @@ def loop(text: str, steps: int) -> None:
 # -- both sides in turn ----------------------------------------------------------------------------
 
 
-def step_of_cell(text: str, folder: Path, steps: int, **more: str) -> float:
+def step_of_cell(text: str, folder: Path, steps: int, forked: bool = False) -> float:
     """The median whole step of a cell, measured by its command, for as long as its budgets say."""
     with tempfile.TemporaryDirectory() as scratch:
-        output, how = Path(scratch, "record.json"), {"folder": folder} | more
-        python("-m", "siliconprof.measure", "--cell", text, "--output", str(output), **how)
+        output, own = Path(scratch, "record.json"), forks() if forked else {}
+        words = ("-m", "siliconprof.measure", "--cell", text, "--output", str(output))
+        python(*words, folder=folder, **own)
         record = json.loads(output.read_text(encoding="utf-8"))
     if record["status"] != "ok":
         raise SystemExit(f"{record['cell']['workload']}: {record['status']}: {record['reason']}")
@@ -171,11 +172,6 @@ def forks() -> dict[str, str]:
     return {fork_server.SERVER_VARIABLE: address}
 
 
-def step_of_forked(text: str, folder: Path, steps: int) -> float:
-    """The same of a cell that is forked."""
-    return step_of_cell(text, folder, steps, **forks())
-
-
 def step_of_loop(text: str, folder: Path, steps: int) -> float:
     """The median step of the same training without us, in the cell's own environment."""
     command = [sys.executable, __file__, "--loop", text, "--steps", str(steps)]
@@ -186,6 +182,7 @@ def step_of_loop(text: str, folder: Path, steps: int) -> float:
     return float(said.splitlines()[-1])
 
 
+step_of_forked = partial(step_of_cell, forked=True)
 TORCH, TRAINER, MLX = ("torch-cpu", "plain"), ("torch-cpu", "hf"), ("mlx", "plain")
 # what -> (backend and trainer, the one side, the other)
 PAIRS = {

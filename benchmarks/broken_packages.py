@@ -13,14 +13,11 @@ Several packages joined by a plus are broken together. `--short` measures one ce
 from __future__ import annotations
 
 import json
-import math
 import os
 import shutil
 import sys
 import tempfile
 import time
-import wave
-from array import array
 from collections.abc import Iterable, Mapping, Set
 from importlib import metadata
 from itertools import product
@@ -29,7 +26,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))  # `python -P` leaves it out
 
+import numpy as np
 import shared
+import soundfile
 from siliconprof import packages
 
 ABSENT, RAISES = "absent", "raises at import"
@@ -88,10 +87,8 @@ def clips(folder: Path) -> None:
     folder.mkdir()
     rows = ["file_name,text"]
     for number in range(4):
-        tone = (int(9000 * math.sin(t * (number + 1) / 20)) for t in range(8000))
-        with wave.open(str(folder / f"{number}.wav"), "wb") as file:
-            file.setparams((1, 2, 16000, 0, "NONE", ""))
-            file.writeframes(array("h", tone).tobytes())
+        tone = 0.3 * np.sin(np.arange(8000) * (number + 1) / 20)
+        soundfile.write(folder / f"{number}.wav", tone, 16000)
         rows.append(f"{number}.wav,number {number} is here")
     (folder / "metadata.csv").write_text("\n".join(rows) + "\n", encoding="utf-8")
 
@@ -120,14 +117,13 @@ class Broken:
 
     def run(self, *words: str) -> str:
         """What a Python command of that environment prints; it must end well."""
-        return shared.python(
-            *("-P", "-m", *words),
-            folder=self.project,
-            executable=str(self.environment / "bin/python"),
+        return shared.done(
+            [str(self.environment / "bin/python"), "-P", "-m", *words],
+            self.project,
             PATH=f"{self.environment / 'bin'}{os.pathsep}{os.environ['PATH']}",
             PYTHONDONTWRITEBYTECODE="1",
             SILICONPROF_LOCK_FILE=str(self.project.parent / "host.lock"),
-        )
+        ).output
 
     def try_(self, names: Set[str], way: str, short: bool) -> str:
         """Break some packages, and see what must hold; how many cells were measured and failed."""

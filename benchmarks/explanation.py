@@ -8,8 +8,6 @@ another model, the same at the least shapes: what that one's step lasts beyond i
 prediction one factor closes the sum: of a training that of the others, so that it is never fitted.
 Then causes of known kind are planted into one side of a pair in torch, both sides measured in turn in
 one process: how much of the gap between their whole steps the parts that should have it get.
-Besides, each of these steps is predicted as `siliconprof predict` does it, from the trainings of
-config/calibration.yaml alone, of other shapes, measured in turn with it.
 """
 
 from __future__ import annotations
@@ -30,7 +28,6 @@ sys.path.insert(0, str(Path(__file__).parent))  # `python -P` leaves it out
 
 import pandas as pd
 import shared
-import yaml
 from siliconprof.analyse import operator_rows, prediction, step_parts
 from siliconprof.analyse.operator_rows import BLOCKED, FRAMEWORK, PARTS, WAITING
 from siliconprof.session import operators, thread_time
@@ -50,15 +47,6 @@ TRAININGS: Mapping[str, dict[str, Any]] = {
     )
 }  # fmt: skip
 LEAST = {"batch_size": 1, "seq_len": 2, "dataset_vocab_size": 256}
-# Trainings of other shapes, which the shapes above are predicted from: those of an experiment.
-ASKED = yaml.safe_load((shared.ROOT / "config/calibration.yaml").read_text(encoding="utf-8"))
-NO_PARAMETERS = ("module", "trainer", "dataset")
-CALIBRATION: Mapping[str, dict[str, Any]] = {
-    name: {key: value for key, value in entry.items() if key not in NO_PARAMETERS}
-    | {"dataset_vocab_size": ASKED["datasets"][entry["dataset"]]["vocab_size"]}
-    for name, entry in ASKED["workloads"].items()
-    if entry["module"] == "gpt2"
-}
 PLANTED_S = 10e-3
 WHOLE_STEPS = 10  # in each round
 NO_FAULTS: dict[str, Any] = {"started_s": [], "minor_faults": [], "major_faults": []}
@@ -86,7 +74,7 @@ class Training(shared.Training):
     def __init__(
         self, name: str, threads: int, backend: str = "torch-cpu", least: bool = False
     ) -> None:
-        own = {**TRAININGS, **CALIBRATION}[name]
+        own = TRAININGS[name]
         told = {"dataset_vocab_size": 1024} | own | (LEAST if least else {})
         workload = shared.workload_of("gpt2", **told)
         if least:
@@ -217,21 +205,17 @@ PLANTS: Mapping[str, Plant] = {
 
 
 def predicted(backend: str, threads: int, rounds: int) -> pd.DataFrame:
-    """Each training, and the calibration's, in turn: its step, measured and by what is elsewhere.
+    """Each training in turn: its step, measured and as the sum of its parts.
 
     Returns:
         a row for each training; all in seconds: `step_s`; `operators_s`, its own, timed inside of
-        steps; `twin_s`, the framework's time in the twin; `unseen_s` of the whole step, by the
-        calibration alone, None where it refuses.
+        steps; `twin_s`, the framework's time in the twin.
     """
     tested = {name: Training(name, threads, backend=backend) for name in TRAININGS}
     twins = {name: Training(name, threads, backend=backend, least=True) for name in TRAININGS}
-    calibration = [Training(name, threads, backend=backend) for name in CALIBRATION]
-    known: list[Measured] = []
     own: dict[str, list[Measured]] = {name: [] for name in TRAININGS}
     framework: dict[str, list[float]] = {name: [] for name in TRAININGS}
     for index in range(rounds + 1):  # the first warms up
-        calibrated = [training.measured() for training in calibration]
         for name, training in tested.items():
             one, twin = training.measured(), twins[name]
             least = twin.median_s(10 * WHOLE_STEPS)
@@ -239,19 +223,12 @@ def predicted(backend: str, threads: int, rounds: int) -> pd.DataFrame:
             if index:
                 own[name].append(one)
                 framework[name].append(least - sum(of_twin[part] for part in OF_OPERATORS))
-        known += calibrated * bool(index)
-    timed, results = of_rounds(known), {}
-    for name, training in tested.items():
-        itself = of_rounds(own[name])
-        first = itself.operators[itself.operators["training"] == 0]
-        unseen = timed.predict(first, training.model)
-        results[name] = {
-            "step_s": itself.trainings["whole_step_median_s"].median(),
-            "operators_s": itself.trainings["operators_s"].median(),
-            "twin_s": median(framework[name]),
-            "unseen_s": None if unseen.refusal else unseen.seconds,
-        }
-    return pd.DataFrame.from_dict(results, orient="index").astype(float)
+    lines = []
+    for name in TRAININGS:
+        steps = of_rounds(own[name]).trainings
+        line = {"step_s": steps["whole_step_median_s"], "operators_s": steps["operators_s"]}
+        lines.append(pd.DataFrame(line).median())
+    return pd.DataFrame(lines, [*TRAININGS]).assign(twin_s=pd.Series(framework).map(median))
 
 
 def summary(errors: pd.Series) -> str:
@@ -285,21 +262,17 @@ def main() -> None:
         ratios = (steps["operators_s"] + steps["twin_s"]) / steps["step_s"]
         # A factor of all trainings but one closes that one's sum.
         factors = pd.Series({name: (1 / ratios.drop(name)).median() for name in ratios.index})
-        timed, unseen = factors * ratios - 1, steps["unseen_s"] / steps["step_s"] - 1
+        timed = factors * ratios - 1
         table = pd.DataFrame(
             {
                 "step ms": 1e3 * steps["step_s"],
                 "its operators": 1e3 * steps["operators_s"],
                 "framework, elsewhere": 1e3 * steps["twin_s"],
                 "error": timed.map("{:+.1%}".format),
-                "shapes unseen": 1e3 * steps["unseen_s"],
-                "its error": unseen.map("{:+.1%}".format),
             }
         )
-        print(table.to_string(float_format="%.2f", na_rep="refused"))
+        print(table.to_string(float_format="%.2f"))
         print(f"operators timed: {summary(timed)}; without the factor: {summary(ratios - 1)}")
-        if unseen.notna().any():
-            print(f"shapes unseen: {summary(unseen)}", flush=True)
         if backend != "torch-cpu":
             continue
         print("\nplanted                             gap ms  in the right parts  in none")

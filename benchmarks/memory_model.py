@@ -119,14 +119,6 @@ def measure(shape: str) -> int:
     return int(peak_bytes)
 
 
-def peak(shape: str) -> tuple[int, float]:
-    """Bytes of one shape, measured in a fresh process, and the prediction over them."""
-    name, precision, workload = read(shape)
-    predicted = footprint.total(workload.memory_bytes(precision, name))
-    measured = int(python(__file__, "--measure", shape).split()[-1])
-    return measured, predicted / measured
-
-
 def main() -> int:
     """Print a line for every shape; 1 when one is missed."""
     asked = arguments(__doc__, only="", measure="")
@@ -136,7 +128,9 @@ def main() -> int:
     missed = 0
     for shape in (*FITTED, *HELD_OUT):
         if re.search(asked.only, shape):
-            measured, ratio = peak(shape)
+            name, precision, workload = read(shape)
+            measured = int(python(__file__, "--measure", shape).split()[-1])  # in a fresh process
+            ratio = footprint.total(workload.memory_bytes(precision, name)) / measured
             used = "fitted" if shape in FITTED else "held-out"
             is_missed = abs(ratio - 1) > BOUND
             missed |= is_missed

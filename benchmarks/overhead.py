@@ -33,7 +33,6 @@ LABEL = "elsewhere"
 FEW, MANY = 2, 10  # cells of the short run, and of the long one
 NODE = slurm_daemons.Node("node-a", "any", partition="main")
 
-
 # How cells get measured: what does so in a copy of the project, and keys of its config.
 Way = tuple[Callable[[Path], object], dict[str, Any]]
 

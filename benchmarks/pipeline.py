@@ -39,8 +39,6 @@ FIRST_NUMBER_S, WHOLE_RUN_S, TIMED_SHARE = 10.0, 150.0, 0.7  # the goals of the 
 WITHOUT_AVX512_S = 240.0  # the whole run, where a processor has AVX2 at most
 PROBES_AT_MOST, PAGE_S, PAGE_MIB = 1.01, 20.0, 1024.0
 PACKAGES = ("torch", "mlx", "transformers", "snakemake", "matplotlib")
-
-
 Line = tuple[str, str, str, str]  # a row of the table: what, against what, found, goal
 
 

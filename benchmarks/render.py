@@ -48,12 +48,8 @@ def synthetic(folder: Path, cells: int, steps: int) -> Path:
     for number, made in islice(others, max(cells - len(golden), 0)):
         host = {"host": f"host-{number}", "seed": number}  # so each trains something of its own
         every.append(json.loads(json.dumps(made)) | {"cell": made["cell"] | host})
-    of_steps = sum(
-        len(point["steps"]["kind"])
-        for made in every
-        for point in made["points"]
-        if point.get("steps")
-    )
+    points = [point for made in every for point in made["points"] if point.get("steps")]
+    of_steps = sum(len(point["steps"]["kind"]) for point in points)
     for made in every[:cells]:
         longer(made, ceil(steps / of_steps))
         path = results / "records" / f"{record.cell_path(made)}.json"
@@ -67,14 +63,14 @@ def synthetic(folder: Path, cells: int, steps: int) -> Path:
     return results
 
 
-def stages(cells: int, steps: int) -> tuple[dict[str, shared.Used], int]:
+def stages(cells: int, steps: int) -> tuple[dict[str, shared.Done], int]:
     """What each stage after measuring uses, and the bytes of the page."""
     with tempfile.TemporaryDirectory() as scratch:
         results, used = synthetic(Path(scratch), cells, steps), {}
         for module in STAGES:
             command = [sys.executable, "-m", f"siliconprof.{module}", "--matrix"]
             path = {"PYTHONPATH": str(shared.ROOT / "workflow")}
-            used[module] = shared.used([*command, "results/matrix.json"], Path(scratch), **path)
+            used[module] = shared.done([*command, "results/matrix.json"], Path(scratch), **path)
         return used, (results / "report.html").stat().st_size
 
 

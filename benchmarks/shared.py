@@ -86,57 +86,49 @@ def environment(folder: Path, **more: str) -> dict[str, str]:
     return own | {"PATH": path, "PYTHONPATH": str(folder / "workflow")} | more
 
 
-def python(
-    *words: str,
-    folder: Path = ROOT,
-    check: bool = True,
-    executable: str = sys.executable,
-    **more: str,
-) -> str:
-    """What `python …` prints in a checkout.
+class Done(NamedTuple):
+    """What a command printed, and what it used with the processes that it waited for."""
 
-    Args:
-        more: environment variables.
-
-    Raises:
-        SystemExit: it fails; the message has the end of what it wrote.
-    """
-    own, command = environment(folder, **more), [executable, *words]
-    done = subprocess.run(command, cwd=folder, env=own, capture_output=True, text=True)
-    if check and done.returncode:
-        raise SystemExit(f"{' '.join(words)}: exit {done.returncode}\n{done.stderr[-4000:]}")
-    return done.stdout
-
-
-class Used(NamedTuple):
-    """What a process used, with those that it waited for."""
-
+    output: str
     wall_s: float
     processor_s: float
     peak_rss_bytes: int
 
 
-def used(command: Sequence[str], folder: Path, executable: str | None = None, **more: str) -> Used:
-    """What a command in a checkout uses.
+def done(
+    command: Sequence[str],
+    folder: Path,
+    executable: str | None = None,
+    check: bool = True,
+    **more: str,
+) -> Done:
+    """A command in a checkout, which ends well.
 
     Args:
         executable: what is run in the place of the command's first word.
+        check: False: it may fail.
         more: environment variables.
 
     Raises:
         SystemExit: it fails; the message has the end of what it wrote.
     """
-    with tempfile.TemporaryFile("w+") as output:
-        streams: Any = {"stdout": output, "stderr": output, "executable": executable}
+    with tempfile.TemporaryFile("w+") as output, tempfile.TemporaryFile("w+") as errors:
+        streams: Any = {"stdout": output, "stderr": errors, "executable": executable}
         started = time.perf_counter()
         process = subprocess.Popen(command, cwd=folder, env=environment(folder, **more), **streams)
-        _, process.returncode, usage = os.wait4(process.pid, 0)
+        _, status, usage = os.wait4(process.pid, 0)
         wall_s = time.perf_counter() - started
-        if process.returncode:
-            output.seek(0)
-            raise SystemExit(f"{' '.join(command)}: failed\n{output.read()[-4000:]}")
+        process.returncode = status
+        printed, wrote = (stream.seek(0) or stream.read() for stream in (output, errors))
+    if check and status:
+        raise SystemExit(f"{' '.join(command)}: failed\n{printed[-2000:]}{wrote[-4000:]}")
     unit = 1 if sys.platform == "darwin" else 1024  # of ru_maxrss
-    return Used(wall_s, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * unit)
+    return Done(printed, wall_s, usage.ru_utime + usage.ru_stime, usage.ru_maxrss * unit)
+
+
+def python(*words: str, folder: Path = ROOT, check: bool = True, **more: str) -> str:
+    """What `python …` prints in a checkout, see `done`."""
+    return done([sys.executable, *words], folder, check=check, **more).output
 
 
 def workload_of(module: str, **parameters: Any) -> Any:

@@ -51,7 +51,7 @@ def run(folder: Path, python: Path) -> tuple[str, int]:
     with slurm_daemons.running(NODES) as cluster:
         path = f"{commands}{os.pathsep}{shared.environment(folder)['PATH']}"
         own, command = cluster.environment | {"PATH": path}, [str(python), "-m", *snakemake]
-        used = shared.used(command, folder, executable=sys.executable, **own)
+        used = shared.done(command, folder, executable=sys.executable, **own)
     jobs, looks = (
         [float(line) for line in Path(f"{calls}.{name}").read_text().split()] for name in ASKED
     )

@@ -18,7 +18,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))  # `python -P` leaves it out
 
-from shared import SNAKEMAKE, Used, arguments, configure, copied, experiment, python, used
+from shared import SNAKEMAKE, Done, arguments, configure, copied, done, experiment, python
 
 BARE = """
 import json
@@ -68,9 +68,9 @@ rule measure:
 """
 
 
-def cost(folder: Path, *arguments: str) -> Used:
+def cost(folder: Path, *arguments: str) -> Done:
     """What one Snakemake uses."""
-    return used([sys.executable, "-m", *SNAKEMAKE, *arguments, "-q", "all"], folder)
+    return done([sys.executable, "-m", *SNAKEMAKE, *arguments, "-q", "all"], folder)
 
 
 def records(folder: Path) -> list[Path]:
