@@ -127,8 +127,8 @@ def test_a_product_beside_a_busy_process_is_tried_again_and_marked(
 ) -> None:
     """Both on one core; the terminal holds it against nothing."""
     core = min(os.sched_getaffinity(0))
-    own = {"shapes": [[1, 128, 128, 128]], "burst": 0}
-    timing = {"iterations": 5, "max_iterations": 1000, "budget_s": 0.3, "retry_budget_s": 2}
+    own = {"shapes": [[1, 512, 512, 512]], "burst": 0}  # longer than a turn of the scheduler
+    timing = {"iterations": 30, "max_iterations": 1000, "budget_s": 0.3, "retry_budget_s": 2}
     asked = cpu_cell(backend, "matmul", own, timing=timing | {"retries": 0})
     with busy(core):
         made = by_hand(asked, tmp_path, preexec_fn=lambda: os.sched_setaffinity(0, {core}))

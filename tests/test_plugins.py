@@ -74,7 +74,7 @@ def test_a_plugin_is_one_class_found_by_its_file(kind: str, name: str) -> None:
     plugin = plugins.load(kind, name)
     assert issubclass(plugin, BASES[kind]) and plugin is not BASES[kind] and plugin.__doc__
     if kind in ("backends", "probes"):
-        assert plugin.name == name
+        assert plugin.name == name, f"its name is that of its file, {name}"
     if kind == "backends":
         assert set(plugin.packages) <= set(declarations.libraries())
         assert set(plugin.precisions) == set(PRECISIONS)
@@ -345,16 +345,18 @@ def test_a_probe_starts_samples_and_stops(name: str) -> None:
     probe = plugin()  # where the hardware is absent, null objects stand for it
     begin(probe)
     first, second = probe.sample(), probe.sample()
-    undeclared = first.keys() - columns.columns_of_table("samples").keys()
-    assert not undeclared, f"without a line in store/columns.yaml: {sorted(undeclared)}"
     assert first.keys() == second.keys()
     for key, value in {**first, **second}.items():
         assert value is None or (isinstance(value, (int, float)) and value >= 0), key
         units = ("_s", "_bytes", "_faults", "_w", "_mhz", "_c", "_percent", "_count")
         units += ("_mask", "_level", "_state", "_processes")
         assert key.endswith(units), f"{key}: no unit at its end, such as {', '.join(units)}"
+    undeclared = first.keys() - columns.columns_of_table("samples").keys()
+    assert not undeclared, f"without a line in store/columns.yaml: {sorted(undeclared)}"
     summary = probe.stop(0.5)
     assert isinstance(summary, dict) and summary, f"stop() returns no summary: {summary!r}"
+    unknown = plugin.QUANTITIES.keys() - summary.keys()
+    assert not unknown or not can, f"stop() does not return {sorted(unknown)} of QUANTITIES"
     json.dumps(summary, allow_nan=False)
 
 
