@@ -30,13 +30,13 @@ from siliconprof.errors import UserError, writing
 from siliconprof.hosts import cgroups, environment, machine, node_check
 from siliconprof.measure import (
     cell_line,
+    contention,
     environment_filter,
     lock,
     scratch,
 )
 from siliconprof.measure.child import Child, PipelineGone, aborted, outcome, require_pipeline
 from siliconprof.plugins import CHECKOUT
-from siliconprof.probes import interference
 from siliconprof.session import memory_limit
 from siliconprof.session.resolved_cell import ResolvedCell
 from siliconprof.session.timing import Plan
@@ -49,9 +49,6 @@ ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # of a terminal, of a 
 # Parts of a record, which are empty where its child has none
 LISTED = ("points", "samples", "modules_loaded")
 BY_NAME = ("checks", "probes", "accounting")
-DISTURBED = "contended"  # flag
-MECHANISM_ONLY_CODE = "offload_on_cpu"  # flag of what no table compares
-LOOKS_S = 0.5  # at the load of now
 SHOWN_PROCESSES = 5  # of those that were killed, that are named
 REACHES_ALL_WITHIN_S = 3.0  # a signal that a scheduler sends to a whole job
 
@@ -281,40 +278,6 @@ def supervise(
         return report
 
 
-def disturbance_is_over(record: Mapping[str, Any], budget_s: float) -> bool:
-    """Whether a record is a disturbed training, took at most the budget, and its host is idle by now.
-
-    Neither one with a batch size that was found, which nothing is compared with, nor one with
-    `capture`, whose files lie at one place for both.
-    """
-    cell, codes = record["cell"], [flag["code"] for flag in record["flags"]]
-    accounting = record["accounting"]
-    took_s = accounting["wall_s"] - (accounting.get("waited_for_lock_s") or 0.0)
-    if not cell["trainer"] or cell["parameters"].get("capture") or took_s > budget_s:
-        return False
-    if record["status"] != "ok" or DISTURBED not in codes or MECHANISM_ONLY_CODE in codes:
-        return False
-    if record["scenario"]["batch_size_found"]:
-        return False
-    load = interference.ForeignLoad()
-    time.sleep(LOOKS_S)
-    return (load.cores(LOOKS_S) or 0.0) <= interference.FLAG_ABOVE_CORES
-
-
-def is_less_disturbed(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether a record is less disturbed than another.
-
-    No time decides: of two that are as good, the faster one would be chosen each time.
-    """
-    return one["status"] == "ok" and _disturbance(one) < _disturbance(other)
-
-
-def _disturbance(record: Mapping[str, Any]) -> tuple[int, float]:
-    codes = [flag["code"] for flag in record["flags"]]
-    load = record["probes"].get("interference") or {}
-    return codes.count(DISTURBED), load.get("foreign_load_cores") or 0.0
-
-
 def resolved_cell_of(text: str, time_limit_s: float | None) -> ResolvedCell:
     """The resolved cell of its JSON.
 
@@ -411,12 +374,12 @@ def main(
         hear(signal.SIG_IGN, heard)  # an interrupt while the record is written would lose the cell
         record.write(made, output, history)
         stands = made
-        if disturbance_is_over(stands, remeasure_within):
+        if contention.is_over(stands, remeasure_within):
             hear(interrupt, heard)
             again = measured()
             hear(signal.SIG_IGN, heard)
             again["method"]["instead_of"] = stands["sha256"]
-            place = output if is_less_disturbed(again, stands) else None
+            place = output if contention.is_less(again, stands) else None
             record.write(again, place, history)
     except PipelineGone:
         print("the pipeline has died: the cell ended without a record", file=sys.stderr)
