@@ -3,26 +3,20 @@
 `ceilings.csv`: for every device, backend and dtype the fastest product, the bandwidth of memory
 and caches, and launches in a row that were measured, each with the record that it is from and, where
 the registry has one, the data sheet's figure. `checks.csv`: every throughput held against both, see
-`throughputs`. `results.csv`, beside the folder of tables: what a reader wants in a spreadsheet of each
-training and operation, its numbers those of the page.
+`throughputs`.
 """
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
-import numpy as np
 import pandas as pd
 
 from siliconprof import formatting
-from siliconprof.analyse import scaling, throughputs
-from siliconprof.analyse.equal_work import NO_SPEED_FLAG, flagged
-from siliconprof.analyse.frames import CELL, DEVICE, POINT, Frames, with_flags
+from siliconprof.analyse import results_table, scaling, throughputs
+from siliconprof.analyse.frames import Frames
 from siliconprof.analyse.scaling import AMORTISED, DISPATCH
 from siliconprof.analyse.throughputs import BYTE, FLOP, PLACE, nonzero
-from siliconprof.declarations import PRODUCT_INTENSITY, TIMES
-from siliconprof.formatting import GIGA, MIB
 from siliconprof.hosts import caches
 from siliconprof.hosts.datasheet import DataSheets, Figure
 from siliconprof.hosts.registry import PEAK_OF_PRECISION
@@ -46,11 +40,6 @@ OF_POINT = (
     "gpu_power_w",
     "gpu_limits",
 )
-
-AT_FULL_SPEED = [
-    *("step_ms", "step_low_ms", "step_high_ms", "samples_per_s", "tokens_per_s", "gflop_per_s"),
-    *("gb_per_s", "share_of_ceiling", "energy_per_step_j", "energy_scope"),
-]
 
 
 class Kind(NamedTuple):
@@ -158,55 +147,6 @@ def _sheet(line: Row, sheets: DataSheets) -> Figure:
     return sheets.bandwidth(line) if line["quantity"] in IN_MEMORY else NO_SHEET
 
 
-def results(frames: Frames, checks: pd.DataFrame) -> pd.DataFrame:
-    """Lines of results.csv: one for each point of the cells that are ok, and for each other cell.
-
-    Args:
-        checks: lines of checks.csv.
-    """
-    cells, points = with_flags(frames.labelled, checks), frames.measured
-    shared = cells[[*CELL, "trainer", "batch_size", "status", "flags"]].assign(
-        price_usd=[
-            frames.sheets.price_usd(row) or math.nan for row in table_files.rows(cells[DEVICE])
-        ]
-    )
-    energy = frames.results.frame("energy").dropna(subset="energy_per_step_j")
-    energy = energy.drop_duplicates(POINT).set_index(POINT)[["energy_per_step_j", "scope"]]
-    beside = points[POINT].join(energy, POINT)
-    for name in ("flop_per_s", "bytes_per_s"):
-        share = checks[checks["quantity"] == name].set_index(POINT)["of_ceiling"].rename(name)
-        beside = beside.join(share, POINT)
-    has = [nonzero(points[f"{stem}_median_s"]) for stem in TIMES]
-    step_ms = {
-        f"step_{end}ms": 1e3 * np.select(has, [points[f"{s}_{part}_s"] for s in TIMES], np.nan)
-        for end, part in (("", "median"), ("low_", "low"), ("high_", "high"))
-    }
-    bound_by_memory = points["flops"] < PRODUCT_INTENSITY * points["bytes"]
-    by_memory = ~nonzero(points["flop_per_s"]) | (nonzero(points["bytes"]) & bound_by_memory)
-    variant = points["variant"].where(points["trainer"].notna(), "").str.replace(" · ", ", ")
-    samples = points["samples_per_step"]
-    as_they_are = ["processes", "samples_per_s", "tokens_per_s", "point_disturbed"]
-    of_points = points[[*POINT, *as_they_are]].assign(
-        operation=(points["how"] + ", " + variant).str.removeprefix(", ").str.removesuffix(", "),
-        batch_size=samples.where(nonzero(samples), points["batch_size"]),
-        status=points["point_status"].fillna(points["status"]),
-        **step_ms,
-        step_n=np.select(has, [points[f"{stem}_n"].astype(float) for stem in TIMES], np.nan),
-        gflop_per_s=points["flop_per_s"] / GIGA,
-        gb_per_s=points["bytes_per_s"] / GIGA,
-        share_of_ceiling=beside["bytes_per_s"].where(by_memory, beside["flop_per_s"]),
-        peak_memory_mib=points["device_peak_bytes"] / MIB,
-        energy_per_step_j=beside["energy_per_step_j"],
-        energy_scope=beside["scope"],
-    )
-    table = shared.merge(of_points, "left", CELL, suffixes=("", "_of_point"))
-    for name in ("batch_size", "status"):
-        of_point = table.pop(f"{name}_of_point")
-        table[name] = of_point.where(table["point"].notna(), table[name])
-    table.loc[flagged(table, NO_SPEED_FLAG), AT_FULL_SPEED] = None
-    return table
-
-
 def write(frames: Frames, output: Tables) -> None:
     """Compute and write: the three tables, and those of grids, see `scaling`."""
     points = frames.undisturbed
@@ -218,7 +158,7 @@ def write(frames: Frames, output: Tables) -> None:
         "checks": checks,
         "expected": scaling.expected(grids),
         "scaling": scaling.lines(grids, ceilings),
-        "results": results(frames, checks),
+        "results": results_table.lines(frames, checks),
     }
     for name, frame in tables.items():
         table_files.write_frame(table_files.path(output, name), frame)
