@@ -83,12 +83,12 @@ def explained(error: BaseException) -> str:
 
 
 def printable(text: str) -> str:
-    """The text with every character spelt out by which a name could manipulate a terminal."""
+    """Return the text with control characters, by which a name could manipulate a terminal, spelt out."""
     return _NOT_SHOWN.sub(lambda match: ascii(match[0])[1:-1], text)
 
 
 def printable_texts(value: Any) -> Any:
-    """The same document with every text in it `printable`, keys left as they are."""
+    """Return the document with every text in it `printable`; keys stay as they are."""
     if isinstance(value, str):
         return printable(value)
     if isinstance(value, dict):
@@ -135,7 +135,7 @@ class _Printable:
 
 
 def replace_what_cannot_be_shown() -> None:
-    """Have characters that the terminal's encoding lacks written as `?`, instead of an error."""
+    """Write characters that the terminal's encoding lacks as `?`, instead of failing."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")

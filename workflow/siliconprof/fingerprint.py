@@ -74,7 +74,7 @@ def hash_of_file(path: Path | str) -> str:
 
 
 def changed(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    """Names of the modules that do what no module of the other side does; else that import others."""
+    """Return the modules whose code has changed or, if none has, those whose imports have."""
     for digits in (HALF, None):
         then, today = ({n: code[:digits] for n, code in side.items()} for side in (before, now))
         gone = {name for name, code in then.items() if code not in today.values()}
@@ -121,13 +121,13 @@ class Package:
         return Fingerprint(dict(sorted(modules.items())))
 
     def _method_file(self, name: str) -> Path | None:
-        """The file of a module whose code is hashed."""
+        """Return a module's file if its code is hashed, else None."""
         path = self.file(name)
         inside = path.relative_to(self.folder).parts if path else ()
         return path if len(inside) > 1 and inside[0] not in SUPERVISION else None
 
     def _module_of(self, dotted: str) -> str:
-        """The module that an imported name is, or is of."""
+        """Return the module that an imported name is, or is defined in."""
         while dotted and self.file(dotted) is None:
             dotted = dotted.rpartition(".")[0]
         return dotted
@@ -150,23 +150,23 @@ def _hash(parts: Iterable[str]) -> str:
 
 
 class _Effective(ast.NodeTransformer):
-    """Leaves out of a syntax tree what does nothing when it runs, and imports of this package."""
+    """Removes what has no effect at run time, and this package's own imports, from a syntax tree."""
 
     def __init__(self) -> None:
         self.imports: list[tuple[str, str]] = []  # (name that it binds, what it stands for)
 
     def visit_Expr(self, node: ast.Expr) -> Any:
-        """A docstring, or any other constant."""
+        """Drop a docstring, or any other constant."""
         return None if isinstance(node.value, ast.Constant) else self.generic_visit(node)
 
     def visit_If(self, node: ast.If) -> Any:
-        """Imports for types alone."""
+        """Drop imports for types alone."""
         if getattr(node.test, "id", "") == "TYPE_CHECKING":
             return [kept for statement in node.orelse if (kept := self.visit(statement))]
         return self.generic_visit(node)
 
     def visit_ImportFrom(self, node: ast.ImportFrom) -> Any:
-        """What is imported from this package is told by what it does."""
+        """Take note of imports from this package, which count by the imported code, and drop them."""
         base = "." * node.level + (f"{node.module}." if node.module else "")
         if not base.startswith((".", f"{PACKAGE_DIR.name}.")):
             return node
@@ -174,25 +174,25 @@ class _Effective(ast.NodeTransformer):
         return None
 
     def visit_Import(self, node: ast.Import) -> Any:
-        """The same; one without `as` binds the package, by whose names the tree goes on."""
+        """As `visit_ImportFrom`; an import without `as` binds the package, and its uses stay in the tree."""
         own = [a for a in node.names if a.name.startswith(f"{PACKAGE_DIR.name}.")]
         self.imports += [(a.asname or "", a.name) for a in own]
         node.names = [a for a in node.names if a not in own]
         return node if node.names else None
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> Any:
-        """The type of a variable."""
+        """Drop the type of a variable."""
         if not any(word in ast.dump(node.annotation) for word in HEEDED):
             node.annotation = ast.Constant(None)
         return self.generic_visit(node)
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
-        """What a function returns."""
+        """Drop the type that a function returns."""
         node.returns = None
         return self.generic_visit(node)
 
     def visit_arg(self, node: ast.arg) -> Any:
-        """What it takes."""
+        """Drop the type of a parameter."""
         node.annotation = None
         return node
 
@@ -204,7 +204,7 @@ _unstored: list[str] = []
 
 @cache
 def _reader() -> str:
-    """What the same source is read by: this module, and Python, whose trees change with versions."""
+    """Return what a source's hash depends on besides: this module, and the version of Python."""
     return f"{hash_of_file(__file__)} {sys.version}"
 
 
@@ -221,7 +221,7 @@ def _code(path: Path) -> tuple[str, list[tuple[str, str]]]:
 
 
 def load_cache(path: Path) -> None:
-    """Load the modules that earlier processes have read; ignore a missing or damaged file."""
+    """Load the hashes that earlier processes have stored; ignore a missing or damaged file."""
     try:
         for key, (sha256, imports) in json.loads(path.read_text(encoding="utf-8")).items():
             _read_before.setdefault(key, (sha256, imports))

@@ -55,7 +55,7 @@ def numbers(rows: Iterable[Mapping[str, Any]], column: str) -> list[float]:
 
 
 def _beyond_digits(value: float, digits: int = 2) -> str | None:
-    """A number that digits alone do not show: `NaN`, `∞`, `1.0 × 10³⁰⁸`; None for every other."""
+    """Return the text of a number that plain digits do not suit: `NaN`, `∞`, `1.0 × 10³⁰⁸`; else None."""
     if math.isnan(value):
         return "NaN"
     if math.isinf(value):
@@ -66,7 +66,7 @@ def _beyond_digits(value: float, digits: int = 2) -> str | None:
 
 
 def significant(value: float, digits: int = 3) -> str:
-    """`value` to so many significant digits, grouped from 10 000.
+    """Return `value` to this many significant digits, grouped from 10 000.
 
     Only what is beyond all measured values is in powers of ten.
     """
@@ -164,7 +164,7 @@ def listing(words: Iterable[str], most: int | None = None) -> str:
 
 
 def shape(point: Mapping[str, Any]) -> str:
-    """A product's shape: `512³`, `8 × 128³`, `8 × (64 × 128 × 32)`; of one with a vector the matrix's."""
+    """Return a product's shape: `512³`, `8 × 128³`, `8 × (64 × 128 × 32)`; with a vector, the matrix's."""
     names = "mk" if point["module"] == "matvec" else "mkn"
     batch, *sizes = (int(point[name]) for name in ("batch", *names))
     is_cube = len({*sizes}) == 1
@@ -182,9 +182,9 @@ def shortened(text: str, limit: int) -> str:
 
 
 def backend_name(row: Mapping[str, Any]) -> str:
-    """What a backend is called beside a number: `torch-cpu`, `mlx (reference BLAS)`.
+    """Return a backend's name for display: `torch-cpu`, `mlx (reference BLAS)`.
 
-    That of a CPU is many times slower than a tuned library, so it says nothing about the backend.
+    A reference BLAS is many times slower than a tuned library, so it says nothing about the backend.
     """
     slow = row.get("device_kind") == "cpu" and str(row.get("blas")).startswith(REFERENCE_BLAS)
     return f"{row['backend']} ({REFERENCE_BLAS})" if slow else str(row["backend"])

@@ -31,17 +31,17 @@ def exists(pid: int) -> bool:
 
 
 def forks_off() -> bool:
-    """Whether a person wants no forks."""
+    """Whether the user has turned forks off."""
     return os.environ.get(FORKS_VARIABLE) == "0"
 
 
 def forks_here() -> bool:
-    """Whether processes that have imported may fork others that measure: on Linux, unless turned off."""
+    """Whether cells' processes may be forked here: on Linux, unless turned off."""
     return sys.platform == "linux" and not forks_off()
 
 
 def in_a_fork(action: Callable[[], int]) -> int:
-    """The exit status of a fork of this process that does this and nothing else; 1 where it raises."""
+    """Call a function in a fork of this process; return its exit status, 1 where it raises."""
     if not (pid := os.fork()):
         status = 1
         try:
@@ -68,7 +68,7 @@ def _lives(pid: int) -> bool:
 
 
 def end_with_pipeline() -> None:
-    """Die when the pipeline dies: this stage's output would be in the way of the next run's.
+    """End with the pipeline, since this stage's output would be in the way of the next run's.
 
     The shell in between cannot notice by itself, and a Mac's kernel does not signal it.
     """
@@ -77,7 +77,7 @@ def end_with_pipeline() -> None:
 
 
 def _watch(lives: Callable[[], bool], end: Callable[[], object]) -> None:
-    """End, in a thread, once something lives no more."""
+    """End this process, from a thread, once a check says that something no longer lives."""
 
     def watch() -> None:
         while lives():
@@ -88,7 +88,7 @@ def _watch(lives: Callable[[], bool], end: Callable[[], object]) -> None:
 
 
 def end_with(supervisor: int) -> None:
-    """Die when the supervisor dies: by the kernel's signal on Linux, by watching elsewhere.
+    """End with the supervisor: by the kernel's signal on Linux, by polling elsewhere.
 
     Where the cell's `capture` was started in between, the parent is that tool or its child, whose end
     means nothing, so the supervisor is watched on Linux too.
@@ -119,7 +119,7 @@ def killed_by(signum: int) -> str:
 
 
 def leave(status: int) -> None:
-    """End this process once everybody has said goodbye, as `multiprocessing` ends its own.
+    """End this process after `atexit` functions and flushed output, as `multiprocessing` does.
 
     Python would take every module and object apart first: 1.5 s where torch is loaded.
     """

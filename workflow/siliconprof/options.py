@@ -43,7 +43,7 @@ AS_JSON = {"type": json.loads, "metavar": "JSON"}
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser that answers a wrong word with one line and the nearest right one."""
+    """A parser whose error is one line, with the nearest correct word."""
 
     def error(self, message: str) -> NoReturn:
         """End with the line and status 2."""
@@ -66,7 +66,7 @@ def parser(name: str | None, text: str | None) -> argparse.ArgumentParser:
 
 
 def call(command: Command, words: Sequence[str] | None, name: str | None = None) -> int:
-    """Call a command with the values of its words and options; its exit status.
+    """Parse the command line of a command, call it, and return its exit status.
 
     Args:
         words: by default those of this process.
@@ -96,24 +96,24 @@ def call(command: Command, words: Sequence[str] | None, name: str | None = None)
 
 
 def run(command: Command, name: str | None = None, ends_itself: bool = False) -> NoReturn:
-    """The process of a command, see `call` and `errors.stage`."""
+    """Run a command as this process, see `call` and `errors.stage`."""
     sys.exit(stage(partial(call, command, name=name), ends_itself))
 
 
 def tables_of(paths: Sequence[Path], matrix: Path) -> Path | dict[str, Path]:
-    """A folder of tables, or their files by name; where none is named, the one beside the matrix."""
+    """Return a folder of tables, or their files by name; by default the folder beside the matrix."""
     first = paths[0] if paths else matrix.parent / "tables"
     return first if len(paths) < 2 and first.suffix != ".csv" else {p.stem: p for p in paths}
 
 
 def folder_of(paths: Sequence[Path]) -> Path:
-    """A folder, told by itself or by its files."""
+    """Return a folder, given itself or its files."""
     return paths[0] if paths[0].is_dir() else paths[0].parent
 
 
 @contextmanager
 def spinner(text: str) -> Iterator[None]:
-    """Says on stderr what lasts over a second: moving on a terminal, else one line."""
+    """Say on stderr what takes longer than a second: a spinner on a terminal, else one line."""
     if sys.stderr.isatty() and find_spec("rich"):
         from rich.console import Console
 

@@ -44,11 +44,11 @@ HIDDEN, HIDDEN_ALONE = "SILICONPROF_HIDDEN", "SILICONPROF_HIDDEN_ALONE"
 
 
 class NotLoaded(Exception):
-    """Something of what a process finds does not load; less may be enough for its work."""
+    """A package that this process finds does not load; its work may need fewer packages."""
 
 
 def module_of(distribution: str) -> str:
-    """The module that is imported of a distribution."""
+    """Return the name of the module that a distribution installs."""
     return MODULES.get(distribution, distribution.replace("-", "_"))
 
 
@@ -61,7 +61,7 @@ def is_absent(distribution: str) -> bool:
 
 
 class _PackageHider:
-    """A finder of modules that finds some packages no more."""
+    """A finder of modules that hides some packages."""
 
     def __init__(self, finder: Any, hidden: Collection[str]) -> None:
         self._finder, self._hidden = finder, hidden
@@ -76,7 +76,7 @@ class _PackageHider:
 
 
 def hide(modules: Iterable[str]) -> set[str]:
-    """Hide these in this process, but for what is loaded already; a second call changes nothing.
+    """Hide packages in this process, except those already loaded; a second call changes nothing.
 
     Returns:
         The modules that are hidden: whoever adds one hides it too.
@@ -93,7 +93,7 @@ def hide(modules: Iterable[str]) -> set[str]:
 
 @cache
 def all_but(needed: frozenset[str]) -> list[str]:
-    """Modules of what plug-ins and data sets name, but for some and for what these require."""
+    """Return the modules of all packages that plug-ins and data sets name, except some and their requirements."""
     found = requirements(needed) | CELL_PACKAGES
     return [
         module_of(name).partition(".")[0]
@@ -103,30 +103,30 @@ def all_but(needed: frozenset[str]) -> list[str]:
 
 
 def environment(framework: Iterable[str], cell: Iterable[str]) -> dict[str, str]:
-    """What tells a cell's process to hide all but its framework's packages, or but its own."""
+    """Return variables by which a cell's process hides all packages but its framework's, or but its own."""
     needed = {HIDDEN: framework, HIDDEN_ALONE: cell}
     return {name: ",".join(all_but(frozenset(of))) for name, of in needed.items()}
 
 
 def hide_as_told(told: Mapping[str, str] = os.environ) -> None:
-    """Hide what an environment says."""
+    """Hide the packages that an environment's variables name."""
     hide(told.get(HIDDEN, "").split(","))
 
 
 def has_isolated_packages() -> bool:
-    """Whether this process finds its cell's own packages alone, so that no fewer can be tried."""
+    """Whether this process already finds only its cell's own packages, the fewest there are to try."""
     return os.environ.get(HIDDEN, "") == os.environ.get(HIDDEN_ALONE, "")
 
 
 def restart_isolated(module: str, *arguments: str) -> NoReturn:
-    """Run a module in the place of this process, with its cell's own packages alone."""
+    """Replace this process by a module that finds only its cell's own packages."""
     os.environ[HIDDEN] = os.environ[HIDDEN_ALONE]
     sys.stdout.flush()
     os.execv(sys.executable, [sys.executable, "-m", module, *arguments])
 
 
 def requirements(distributions: Iterable[str]) -> set[str]:
-    """These, and all of `declarations.libraries` that they require, by their metadata."""
+    """Return packages and all of `declarations.libraries` that they require, by their metadata."""
     known, found, rest = {*declarations.libraries()}, set[str](), [*distributions]
     while rest:
         name = re.sub(r"[-_.]+", "-", rest.pop()).lower()
@@ -142,7 +142,7 @@ def requirements(distributions: Iterable[str]) -> set[str]:
 
 
 def remedy(distribution: str) -> str:
-    """How to fix a package that is not there, or does not load."""
+    """Return how to fix a package that is missing or does not load."""
     version = declarations.installed_version(distribution)
     if version is None:
         return f"pip install {distribution}"
@@ -153,7 +153,7 @@ NO_NVCC = "unable to compile CUDA op"  # of its MissingCUDAException
 
 
 def fix(distribution: str, why: str) -> str:
-    """The same of one that does not load, by why; DeepSpeed looks for CUDA's compiler in some versions."""
+    """Return how to fix a package that does not load, by the reason; some versions of DeepSpeed look for nvcc."""
     if NO_NVCC not in why:
         return remedy(distribution)
     return (
@@ -163,7 +163,7 @@ def fix(distribution: str, why: str) -> str:
 
 
 def failure(distributions: Iterable[str]) -> str | None:
-    """The first of some packages that this process cannot import, why, and how to fix it."""
+    """Return a line on the first of some packages that this process cannot import: which, why, and the fix."""
     for name in sorted(requirements(distributions), key=lambda one: len(requirements([one]))):
         if declarations.installed_version(name) is None and is_absent(name):
             if name in distributions:
@@ -175,7 +175,7 @@ def failure(distributions: Iterable[str]) -> str | None:
 
 
 def _import(distribution: str) -> str | None:
-    """Why importing it fails; None where it does not, or where there is nothing to import."""
+    """Return why importing a package fails; None where it works, or there is nothing to import."""
     if is_absent(distribution):
         return None
     try:

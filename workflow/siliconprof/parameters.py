@@ -88,7 +88,7 @@ def _each_once(values: list[Any]) -> list[Any]:
 
 
 def shown(value: Any) -> str:
-    """A value in a line about it."""
+    """Return a value for a message, cut where it is long."""
     text = repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
 

@@ -116,7 +116,7 @@ def absent(
 def device_of(
     label: str, entry: Mapping[str, Any], host: Mapping[str, Any]
 ) -> tuple[list[Mapping[str, Any]], list[dict[str, str]]]:
-    """(the device of a label's node that the label stands for, the entry of `not_measured` without one)."""
+    """Return (the device of a node that its label stands for, or none; an entry of `not_measured` without one)."""
     requested = entry["device"]
     fitting = [
         device

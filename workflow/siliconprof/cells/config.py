@@ -41,7 +41,7 @@ def read(configfile: str) -> dict[str, Any]:
 
 
 def with_types(value: Any, given: Any) -> Any:
-    """A value of Snakemake's config as YAML reads it, where `--config` has given it.
+    """Return a value of Snakemake's config with its types, where `--config` has given it.
 
     Snakemake hands over what is inside of a list or mapping there as texts.
 
@@ -61,7 +61,7 @@ def with_types(value: Any, given: Any) -> Any:
 def resolved_experiment(
     configfile: Sequence[str], is_alone: bool, more: Sequence[str]
 ) -> dict[str, Any]:
-    """The resolved experiment that a command is told as Snakemake is.
+    """Return the resolved experiment of a command that takes Snakemake's options for it.
 
     Args:
         is_alone: in place of the default config, not over it.
@@ -87,7 +87,7 @@ def resolved_experiment(
 
 @cache
 def entry_model(module: str) -> type[Workload]:
-    """What an entry of `workloads` may have: the common keys and those of its module."""
+    """Return the model of an entry of `workloads`: the common keys and those of its module."""
     plugin = plugins.load("workloads", module)
     if plugin.kind != "training":
         return model.model_of(plugin.Parameters, Workload)
@@ -124,7 +124,7 @@ def check(config: Mapping[str, Any]) -> list[str]:
 
 
 def _other_name(mistake: str, config: Mapping[str, Any]) -> str:
-    """Names the nearest entry, where one lacks what makes it one: its own name may be misspelt."""
+    """Return a hint at the nearest entry, where one lacks its key of kind: its name may be misspelt."""
     for section, key in (("workloads", "module"), ("datasets", "source"), ("cluster", "device")):
         entries = _mapping(config.get(section))
         for name in entries:
@@ -149,7 +149,7 @@ def _unknown_workloads(key: str, config: Mapping[str, Any]) -> Iterator[str]:
 def _workload_problems(
     where: str, entry: Mapping[str, Any], config: Mapping[str, Any]
 ) -> list[str]:
-    """Mistakes of one workload entry, and of what it has to do with others."""
+    """Return the mistakes of one workload entry, also in relation to other sections."""
     module = entry.get("module")
     if not isinstance(module, str) or module not in plugins.names("workloads"):
         return model.problems(AnyWorkload, entry, f"{where}.")

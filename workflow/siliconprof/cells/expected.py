@@ -63,7 +63,7 @@ def seconds(planned: matrix.PlannedCell, earlier: Record | None) -> float:
 
 
 def _least_s(resolved: ResolvedCell, threads: int, timing: Mapping[str, Any]) -> float:
-    """Seconds of the least number of steps, on this many cores."""
+    """Return the seconds that the least number of steps takes on this many cores."""
     step_s = resolved.workload.flops_per_step()[0] / (threads * CORE_FLOP_PER_S)
     iterations = timing["iterations"]
     if overran(2 * iterations * step_s, timing["budget_s"]):
@@ -72,7 +72,7 @@ def _least_s(resolved: ResolvedCell, threads: int, timing: Mapping[str, Any]) ->
 
 
 def announced(due: Sequence[matrix.PlannedCell]) -> list[str]:
-    """What there is to say before these cells of a host are measured: needs of models, and how long."""
+    """Return the lines before these cells are measured: what models need, and how long it takes."""
     minutes = sum(seconds(one, None) for one in due if not one.resolved.refusal()) / 60
     about = f"about {minutes:.0f} min" if minutes >= 1 else "under a minute"
     labels = {one.cell.host for one in due}

@@ -42,7 +42,7 @@ Axes = tuple[str, str, str, str, str]  # device, backend, workload, scenario, pr
 
 @dataclass(frozen=True)
 class PlannedCell:
-    """A cell with what its rule needs beside it."""
+    """A cell, and what its rule needs to know besides."""
 
     cell: Cell
     results: str  # the folder that its record and its data go to
@@ -56,7 +56,7 @@ class PlannedCell:
 
     @cached_property
     def arguments(self) -> str:
-        """What `measure` is told, as words of a shell: a change in it measures the cell anew."""
+        """Return the options of `measure` for this cell, quoted; it is measured again when they change."""
         words = ["--cell", canonical_json(identity(vars(self.cell)))]
         words += ["--environment", canonical_json(self.environment)]
         words += ["--method", f"{METHOD_VERSION}:{self.code.sha256}", "--results", self.results]
@@ -162,7 +162,7 @@ def axes(experiment: Mapping[str, Any], devices: Sequence[Mapping[str, Any]]) ->
 def with_fitting_batches(
     experiment: Mapping[str, Any], host: Mapping[str, Any], devices: Sequence[Mapping[str, Any]]
 ) -> Mapping[str, Any]:
-    """The experiment with the batches of entries that have `fit_batch`, as this host's devices hold them.
+    """Return the experiment with the batches of entries that have `fit_batch` cut to what this host's devices hold.
 
     Entries that train the same have one batch, on all devices, backends and precisions of the host, so
     that equal work stays equal: the largest of their own and the powers of two below it that fits
@@ -296,7 +296,7 @@ def forks(host: Mapping[str, Any], device: Mapping[str, Any], backend: str) -> b
 
 
 def _parameters(experiment: Mapping[str, Any], entry: Mapping[str, Any]) -> dict[str, Any]:
-    """What a workload entry tells its module, with the shapes of its data as `dataset_KEY`."""
+    """Return a workload entry's parameters for its module, with the shapes of its data as `dataset_KEY`."""
     parameters = {key: value for key, value in entry.items() if key not in Workload.model_fields}
     plugin = plugins.load("workloads", entry["module"])
     for name in plugin.swept:
@@ -314,9 +314,9 @@ def _parameters(experiment: Mapping[str, Any], entry: Mapping[str, Any]) -> dict
 
 
 def _ordered(swept: Any) -> Any:
-    """A list whose entries are separate points, or such lists by name, in one order.
+    """Sort a list whose entries are separate points, or a mapping to such lists.
 
-    In which order a config lists them is then no part of what is measured.
+    The order in a config is then no part of what is measured.
     """
     if isinstance(swept, Mapping):
         return {name: _ordered(values) for name, values in swept.items()}

@@ -21,7 +21,7 @@ from siliconprof.store import temporary
 
 
 def look_at_model(spec: Mapping[str, Any]) -> ModelFacts:
-    """The facts of a model, by a look at it.
+    """Return the facts of a model, which torch builds without memory for them.
 
     Raises:
         UserError: there is no such model, or it cannot be trained; one line.
@@ -33,7 +33,7 @@ def look_at_model(spec: Mapping[str, Any]) -> ModelFacts:
 
 
 def facts_file(spec: Mapping[str, Any], results: Path) -> Path:
-    """The file of a model below a run's results, made where it is missing or a folder's config is another.
+    """Return a model's file below a run's results; make it where it is missing or its config has changed.
 
     Raises:
         UserError: see `look_at_model`.

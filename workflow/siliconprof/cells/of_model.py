@@ -28,7 +28,7 @@ MODEL_OPTIONS = ("batch", "seq_len", "lora")
 
 
 def expanded(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The config itself, or that of the model it names; other mistakes in it stay as they are.
+    """Return the config or, where it names a model, that model's; other mistakes in it stay as they are.
 
     Raises:
         UserError: the model is a folder without one; one line.
@@ -60,7 +60,7 @@ def _is_operation(entry: Any) -> bool:
 
 
 def _timing(given: Any) -> dict[str, Any]:
-    """What the trainings have in the place of the config's own `timing`."""
+    """Return the `timing` of the trainings, which replaces the config's."""
     own = given if isinstance(given, Mapping) else {}
     numbers = {name: own[name] for name in TIMING if isinstance(own.get(name), int | float)}
     return {name: max(least, numbers.get(name, least)) for name, least in TIMING.items()}
@@ -69,7 +69,7 @@ def _timing(given: Any) -> dict[str, Any]:
 def _trainings(
     model: str, asked: Mapping[str, Any], timing: Mapping[str, Any]
 ) -> dict[str, dict[str, Any]]:
-    """The model under each trainer, in the shape of each kind of device."""
+    """Return a workload entry for each trainer and each kind of device's shape."""
     kinds: dict[tuple[Any, Any], list[str]] = {}
     for kind, (batch, length) in DEFAULT_SHAPES.items():
         shape = asked.get("batch", batch), asked.get("seq_len", length)

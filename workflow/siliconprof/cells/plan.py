@@ -34,7 +34,7 @@ HEAD = ("backend", "workload", "precision", "scenario", "batch", "MiB", "s", "st
 
 
 def due_files(options_given: Sequence[str]) -> dict[str, str]:
-    """File -> why Snakemake would make it, of all that records need.
+    """Return file -> why Snakemake would make it, for all files that records need.
 
     Args:
         options_given: of Snakemake, as they were written.
@@ -56,7 +56,7 @@ def due_files(options_given: Sequence[str]) -> dict[str, str]:
 
 
 def row(planned: matrix.PlannedCell, due: Mapping[str, str]) -> dict[str, Any]:
-    """One cell of the plan; `due` as `due_files` gives it."""
+    """Return one cell of the plan; `due` as from `due_files`."""
     cell = planned.cell
     path = Path(planned.record)
     earlier: Record | None = None
@@ -175,7 +175,7 @@ def mebibytes(value: int | None) -> str:
 
 
 def remarks(entry: Mapping[str, Any]) -> Iterator[str]:
-    """What there is to say of a cell beside its numbers."""
+    """Yield remarks on a cell, beside its numbers."""
     applied, derived = entry["scenario_applied"], entry["scenario_derived"]
     if entry["why"] not in (None, NEVER):
         yield entry["why"]
@@ -232,7 +232,7 @@ def _summary(plan: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _missing(plan: Mapping[str, Any]) -> Iterator[str]:
-    """Limits of memory, data that are made again, nodes of a cluster, devices and backends not here."""
+    """Yield lines about data that are prepared again, cluster nodes, and missing devices and backends."""
     yield from plan["emulated"]
     for folder, reason in plan["data_due"].items():
         yield f"prepared again: {folder}: {reason}"

@@ -83,7 +83,7 @@ class DatasetSpec(Dataset):
 
 
 def foreign_keys(kind: Any) -> dict[str, str]:
-    """The keys that belong to other kinds of data set -> those kinds, for a message."""
+    """Return key -> the kinds of data set that it belongs to, for keys that this kind does not have."""
     keys = {key: other for other, own in OWN_KEYS.items() if other != kind for key in own}
     if kind in DATASET_KINDS and kind not in TOKENISED:
         keys |= dict.fromkeys(TOKEN_KEYS, " or ".join(TOKENISED))
@@ -139,7 +139,7 @@ def parse(text: str) -> DatasetSpec:
 
 
 class _Prepared(DatasetSpec):
-    """What every kind has; `revision` is the hub's commit, where known."""
+    """The keys of every kind; `revision` is the hub's commit, where known."""
 
     asked_revision: str | None
     synthetic: bool
@@ -192,7 +192,7 @@ Facts = Annotated[TextFacts | SpeechFacts | ImageFacts, Field(discriminator="kin
 
 
 def check_facts(facts: Mapping[str, Any], where: str) -> None:
-    """See that this is the content of a dataset.json.
+    """Check the content of a dataset.json.
 
     Raises:
         DataError: every mistake, in one line.

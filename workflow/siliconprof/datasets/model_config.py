@@ -34,7 +34,7 @@ def parts(model: str) -> tuple[str, str | None]:
 
 
 def is_local(model: str) -> bool:
-    """Whether it is a folder, there or not, and no hub id."""
+    """Whether this names a folder, which need not exist, and not a hub id."""
     path, _ = parts(model)
     return Path(path).is_dir() or path.startswith((".", "/", "~")) or path.count("/") > 1
 
@@ -79,7 +79,7 @@ def state(model: str | None) -> str | None:
 
 
 def check(config: Mapping[str, Any], model: str) -> None:
-    """Refuse what says of itself that it is no causal language model, or cannot be trained.
+    """Refuse a config that is not of a causal language model, or of one that cannot be trained.
 
     Raises:
         UserError: one line.
@@ -101,7 +101,7 @@ def check(config: Mapping[str, Any], model: str) -> None:
 
 
 def _downloaded(model: str, path: str, revision: str | None) -> Path:
-    """Its config.json from the hub, or from the hub's cache where that is not reachable."""
+    """Return the path of config.json from the hub or, where the hub is not reachable, its cache."""
     try:
         from huggingface_hub import hf_hub_download
 

@@ -72,7 +72,7 @@ class ModelFacts:
 
 
 def name(spec: Mapping[str, Any]) -> str:
-    """The name of a model's file: the model's own, and a hash of all that it is of."""
+    """Return the name of a model's file: the model's own, and a hash of its spec."""
     own = spec["model"] or spec["config"].get("model_type", "model")
     readable = re.sub(r"[^a-z0-9.]+", "-", Path(str(own)).name.lower()).strip("-.")
     return f"{readable[:40]}-{hashlib.sha256(canonical_json(spec).encode()).hexdigest()[:8]}"
@@ -80,7 +80,7 @@ def name(spec: Mapping[str, Any]) -> str:
 
 @cache
 def _read(path: Path, mtime_ns: int) -> ModelFacts:
-    """A file, read once as long as it is the same."""
+    """Return the facts in a file, which is read again only when its time changes."""
     try:
         document = documents.read(path)
         document["weights"] = {key: tuple(shape) for key, shape in document["weights"].items()}
@@ -93,7 +93,7 @@ def _read(path: Path, mtime_ns: int) -> ModelFacts:
 
 
 def load(path: str | Path | None) -> ModelFacts | None:
-    """The facts in a file; None where it is not made yet.
+    """Return the facts in a file; None where it does not exist yet.
 
     Raises:
         UserError: it holds something else.

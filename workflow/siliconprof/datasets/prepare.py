@@ -79,7 +79,7 @@ def prepare(
 
 
 def record_failure(spec: DatasetSpec, output_dir: Path, reason: str) -> None:
-    """Leave a folder that says why there are no data, and is due again in the next run."""
+    """Write a folder that says why there are no data; the next run prepares it again."""
     again = json.dumps({"state": f"tried at {time.time_ns()} ns", "roots": {}}).encode()
     facts = {"name": spec.name, "kind": spec.kind, prepared.FAILED_FILE: reason}
     for name in reversed(dataset_spec.files(spec.kind)):  # dataset.json last
@@ -89,7 +89,7 @@ def record_failure(spec: DatasetSpec, output_dir: Path, reason: str) -> None:
 
 
 def _tried(spec: DatasetSpec, dataset: str, output_dir: Path, state: str) -> str | None:
-    """Prepare in a process of its own, which may be killed; why there are no data."""
+    """Prepare in a process of its own, which may be killed; return why that failed, or None."""
     command = [sys.executable, "-P", "-m", "siliconprof.datasets.prepare", "--dataset", dataset]
     done = subprocess.run(
         [*command, "--output-dir", str(output_dir), "--sources-state", state],

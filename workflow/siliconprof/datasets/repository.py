@@ -80,7 +80,7 @@ def open_repository(spec: DatasetSpec) -> Repository:
 
 
 def _whole_files(spec: DatasetSpec, builder: Any, root: Path) -> list[Path]:
-    """The files in a folder that a data set's splits are read from, after a look at each.
+    """Return the files in a folder that a data set's splits are read from, each checked.
 
     Files that no person put there are taken out of what is read.
     """
@@ -106,7 +106,7 @@ def _whole_files(spec: DatasetSpec, builder: Any, root: Path) -> list[Path]:
 
 
 def some(names: Iterable[Any]) -> str:
-    """The first names and how many more there are, for an error line."""
+    """Return the first names and how many more there are, for an error line."""
     return formatting.listing(map(str, names), MOST_NAMES)
 
 

@@ -128,7 +128,7 @@ class Checkpoint:
             yield name, array.astype(np.float32)
 
     def _files(self) -> list[Path]:
-        """Its safetensors files, which must be there."""
+        """Return its safetensors files, which must all exist."""
         index, names = self.folder / INDEX, {"model.safetensors"}
         if index.is_file():
             parts = self._object(index).get("weight_map")
@@ -223,7 +223,7 @@ class Weights:
 
 
 def _bf16(file: Path, key: str) -> Any:
-    """A tensor that numpy has no type for, as float32: its 16 bits are the upper ones of that."""
+    """Return a bfloat16 tensor, for which numpy has no type, as float32: its bits are the upper 16 of those."""
     import numpy as np
 
     with open(file, "rb") as stream:
@@ -250,7 +250,7 @@ def local_files(parameters: Mapping[str, Any]) -> list[str]:
 
 
 def _located(path: str, revision: str | None) -> tuple[Path, str | None]:
-    """(folder, commit or None) of a checkpoint."""
+    """Return (folder, the hub's commit or None) of a checkpoint."""
     folder = Path(path).expanduser()
     if folder.is_dir():
         return folder, None

@@ -53,7 +53,7 @@ def owner(symbol: str, library: str | None = None) -> str | None:
 
 
 def _pool(path: str) -> dict[str, Any]:
-    """What threadpoolctl says of a loaded library; empty where either is not known."""
+    """Return threadpoolctl's entry for a loaded library; empty without threadpoolctl or an entry."""
     try:
         import threadpoolctl
     except ImportError:

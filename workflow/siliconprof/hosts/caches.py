@@ -38,7 +38,7 @@ def beyond_bytes(cache_bytes: int | None) -> int:
 
 
 def _of_linux() -> tuple[int | None, str]:
-    """The highest level in sysfs, each shared cache counted once."""
+    """Sum the caches of the highest level in sysfs, each shared one once."""
     if sys.platform != "linux":
         return None, "no caches are known on this system"
     usable = sorted(os.sched_getaffinity(0))
@@ -62,7 +62,7 @@ def _of_linux() -> tuple[int | None, str]:
 
 
 def _of_mac() -> tuple[int | None, str]:
-    """Level 2 of every cluster of an Apple chip's cores."""
+    """Sum the level-2 caches of all clusters of an Apple chip's cores."""
 
     def number(name: str) -> int:
         return machine.number(machine.sysctl(f"hw.{name}")) or 0

@@ -77,7 +77,7 @@ NOT_LOADED = r"^import|^module|\.so\b"  # a message of a library or module that 
 
 
 def fix_of(reason: str, package: str) -> str:
-    """How to fix a framework that failed with a reason."""
+    """Return how to fix a framework that failed for this reason."""
     for sign, fix in IMPORT_FIXES:
         if sign in reason.lower():
             return fix
@@ -150,7 +150,7 @@ def apple_gpu(chip: str, memory_bytes: int | None) -> list[dict[str, Any]]:
 
 
 def _device(kind: str, index: int, facts: Mapping[str, Any], driver: str | None) -> dict[str, Any]:
-    """A device as the host file has it, yet without ids."""
+    """Return a device as the host file describes it, without its ids."""
     optional = ("memory_bytes", "working_set_bytes", "gpu_cores", "compute_capability")
     return {
         "name": facts["name"],
@@ -195,7 +195,7 @@ def _gpus(
 
 
 def _not_visible(n_gpus: int) -> str | None:
-    """That CUDA_VISIBLE_DEVICES names more GPUs than torch sees, of which there is one at least."""
+    """Say that CUDA_VISIBLE_DEVICES names more GPUs than the `n_gpus` that torch sees; None where it does not."""
     named = [*filter(None, os.environ.get("CUDA_VISIBLE_DEVICES", "").split(","))]
     if len(named) <= n_gpus:
         return None
@@ -208,7 +208,12 @@ def _not_visible(n_gpus: int) -> str | None:
 def _state(
     answer: Mapping[str, Any], package: str, gpus: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """`{available, reason, fix}` of a backend; `gpus` answers for its GPUs where that is another."""
+    """Return a backend's `{available, reason, fix}`.
+
+    Args:
+        answer: of the probe of its framework.
+        gpus: of the probe of its GPUs, where that is another one.
+    """
     if "error" in answer:
         reason = answer["error"]
         fix = answer["fix"] if "fix" in answer else fix_of(reason, package)
@@ -231,7 +236,7 @@ def _state(
 def _without_probe(
     name: str, torch: Mapping[str, Any], nvidia: str | None
 ) -> Mapping[str, Any] | None:
-    """The answer of a backend for a GPU where torch or the machine has it already; None otherwise."""
+    """Return why a GPU's backend cannot work here, as far as it is known without a probe; None where it is not."""
     reason, fix = None, None
     if name == "torch-mps" and not machine.is_mac():
         reason = f"Apple GPUs only; this is {platform.system()}"
@@ -366,7 +371,7 @@ def _mlx() -> dict[str, Any]:
 
 
 def _gpus_of(name: str) -> dict[str, Any]:
-    """The GPUs of a backend, if one works: an unsupported card does not disable the others."""
+    """Return a backend's GPUs; fail only where none works, so that one unsupported card disables no other."""
     backend = plugins.load("backends", name)()
     if name not in PROBED_BACKENDS:  # it need not work, nor have a GPU
         works, reason = backend.available()

@@ -43,7 +43,7 @@ def report(host: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _package_advice(host: Mapping[str, Any]) -> Iterator[Remedy]:
-    """Packages that cells of this host's backends, or data sets, need and do not have."""
+    """Yield a remedy for each package that is missing or broken and that cells or data sets need."""
     for name, why in packages.broken().items():
         yield remedy(name, f"does not load: {why}", packages.remedy(name))
     names, own = {*declarations.OF_DATA}, set[str]()
@@ -60,7 +60,7 @@ def _package_advice(host: Mapping[str, Any]) -> Iterator[Remedy]:
 def before_a_run(
     host: Mapping[str, Any], busy_cores: float | None, precisions: Set[str]
 ) -> Iterator[str]:
-    """Lines on what could be fixed before cells are measured.
+    """Yield lines about what should be fixed before cells are measured.
 
     Args:
         busy_cores: cores that other processes use now. The load average still has what went before
@@ -81,7 +81,7 @@ def _probe(name: str) -> dict[str, Any]:
 
 
 def _now() -> dict[str, Any]:
-    """What changes by itself and decides whether a measurement now is worth its time.
+    """Return the readings that change by themselves and decide whether measuring now makes sense.
 
     What cannot be read is None, and `reasons` has why.
     """
@@ -105,7 +105,7 @@ def _now() -> dict[str, Any]:
 def _now_advice(
     host: Mapping[str, Any], now: Mapping[str, Any], load: float | None
 ) -> Iterator[Remedy]:
-    """Reasons against measuring at this moment; the load is in cores, None where unknown."""
+    """Yield reasons against measuring now; `load` is in cores, None where unknown."""
     if now["cpp_compiler"] is None:
         yield remedy(
             "C++ compiler",
@@ -216,7 +216,7 @@ def _remedy_lines(one: Remedy) -> Iterator[str]:
 
 
 def _now_row(name: str, value: Any, why: str | None) -> tuple[str, str]:
-    """(name, reading) for a person: the unit moves from the key to the value."""
+    """Return (name, reading) for a person, with the unit moved from the key to the value."""
     label = name.removesuffix("_bytes").replace("_", " ")
     shown = f"{value:.2f}" if isinstance(value, float) else str(value)
     if value is None:

@@ -82,7 +82,7 @@ def _nvidia_models() -> Iterator[str]:
 
 
 def _blas_files() -> list[str]:
-    """The BLAS libraries that the loader finds, links resolved, whose names have their versions."""
+    """Return the BLAS libraries that the loader finds, links resolved; their file names carry versions."""
     listed = [] if machine.is_mac() else machine.run(["/sbin/ldconfig", "-p"]).splitlines()
     found = dict(line.strip().partition(" => ")[::2] for line in listed)
     files = [file for name, file in found.items() if name.partition(" ")[0] in BLAS_LIBRARIES]
@@ -145,7 +145,7 @@ def _machine(path: Path) -> dict[str, str]:
 
 
 def label(results_dir: Path | str, configured_label: str) -> str:
-    """The label of this host, which is not detected for it.
+    """Return the label of this host, without detecting it.
 
     Args:
         results_dir: the folder that holds `hosts/`.
@@ -179,7 +179,7 @@ def resolve(
     registry_: registry.Registry,
     again: bool = False,
 ) -> dict[str, Any]:
-    """This host, from its file when that is up to date, else detected again; nothing is written.
+    """Return this host from its file if that is up to date, else detect it again; nothing is written.
 
     Args:
         results_dir, configured_label: see `label`.
@@ -265,7 +265,7 @@ def environment_slice(
     packages: Sequence[str],
     offloaded: bool = False,
 ) -> dict[str, Any]:
-    """The part of a host that one cell uses, and no more: a change in it reruns the cell.
+    """Return the part of a host that one cell uses; the cell is measured again when it changes.
 
     A CPU cell uses its framework's BLAS, a GPU cell the driver and, under torch, the CUDA runtime
     and cuBLAS; an offloaded one DeepSpeed's compiled Adam, where that is built.
@@ -306,7 +306,7 @@ def main(
     registry_: options.Registry = options.REGISTRY_FILE,
     output: Annotated[Path, "the file"],
 ) -> None:
-    """Write a host file, and which label this host has from now on; of a node its file alone."""
+    """Write a host file and, unless it is a cluster node's, this host's label from now on."""
     if machine:
         temporary.write(output, json.dumps(machine))
     elif label:

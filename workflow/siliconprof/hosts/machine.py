@@ -42,11 +42,11 @@ T = TypeVar("T")
 
 
 class Unreadable(Exception):
-    """A reading cannot be had, or no longer; the message says why."""
+    """A reading is not available, or no longer; the message says why."""
 
 
 def reading(read: Callable[[], T]) -> tuple[T | None, str | None]:
-    """What a reading of the host answers, or None, and why there is none.
+    """Return (a reading of the host, None), or (None, why there is none).
 
     Whatever it raises is the reason: a library that was built for another release of the system, a
     driver or a container's /proc raise anything.
@@ -60,7 +60,7 @@ def reading(read: Callable[[], T]) -> tuple[T | None, str | None]:
 
 
 def by_psutil(read: Callable[[Any], T]) -> tuple[T | None, str | None]:
-    """A reading by psutil, which is the argument: a plug-in does not import it."""
+    """Return a `reading` by psutil, which `read` gets as its argument, so that plug-ins need not import it."""
 
     def ask() -> T:
         import psutil
@@ -82,9 +82,6 @@ def require_room(folder: Path) -> None:
             f"{folder}: {free / 2**20:.1f} MiB are free on this disk, too little for tables and a page; "
             "make room there and run the same command again: what was measured is kept"
         )
-
-
-# -- the boundary to the machine: tests fake these two -----------------------------------------
 
 
 def not_executable(folder: Path) -> tuple[str, str] | None:
@@ -167,7 +164,7 @@ def sysctl(name: str) -> str:
 
 
 def simulated_device(framework: str) -> str | None:
-    """What plays a framework's devices, by the mark that tests put on its module; None if real."""
+    """Return what simulates a framework's devices, as tests mark its module; None if they are real."""
     return getattr(sys.modules.get(framework), "simulated_device", None)
 
 
@@ -224,7 +221,7 @@ def own_cgroups(controller: str) -> Iterator[tuple[str, str]]:
 
 
 def _cgroup_files(controller: str, name: str) -> list[str]:
-    """Contents of a limit's file in this process's cgroup and in every one above it."""
+    """Return the contents of a limit's file in this process's cgroup and in all above it."""
     texts = []
     for tree, path in own_cgroups(controller):
         folder = Path("/sys/fs/cgroup", tree)
@@ -234,7 +231,7 @@ def _cgroup_files(controller: str, name: str) -> list[str]:
 
 
 def _quota_cores() -> float:
-    """The cores that the quotas of this process's cgroups leave it; infinite where there is none."""
+    """Return the cores that this process's cgroup quotas allow; infinite without a quota."""
     cores = math.inf
     for text in _cgroup_files("cpu", "cpu.max"):
         quota, period = text.split()

@@ -17,14 +17,14 @@ NODE_MEMORY_TOLERANCE = 0.05
 
 
 def expectation(device: Mapping[str, Any]) -> dict[str, Any]:
-    """What every node of a label must have, from the device in its host file."""
+    """Return what every node of a label must have, by the device in its host file."""
     # A CPU is known by its model alone: the memory beside it may differ, and each record has it.
     memory = device["memory_bytes"] if device["kind"] == "gpu" else None
     return {"name": device["name"], "memory_bytes": memory}
 
 
 def require(cell: Cell, expected: Mapping[str, Any], detected: Mapping[str, Any]) -> None:
-    """Refuse to measure on a node whose device is another one.
+    """Refuse to measure on a node with another device.
 
     Args:
         expected: from `expectation`.
@@ -43,7 +43,7 @@ def require(cell: Cell, expected: Mapping[str, Any], detected: Mapping[str, Any]
 
 
 def refused(reason: str | None) -> bool:
-    """Whether this is why a record failed: its node was of another kind."""
+    """Whether a record failed because its node was of another kind, by its reason."""
     return str(reason).startswith(WRONG_NODE)
 
 

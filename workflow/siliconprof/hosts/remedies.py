@@ -23,12 +23,12 @@ Remedy = dict[str, str | None]  # about, why, fix
 
 
 def remedy(about: str, why: str, fix: str | None) -> Remedy:
-    """One of them; `fix` is None where nothing can be done."""
+    """Return a remedy; `fix` is None where nothing can be done."""
     return {"about": about, "why": why, "fix": fix}
 
 
 def remedies_of_host(host: Mapping[str, Any]) -> Iterator[Remedy]:
-    """Those of a host file's content, whatever else runs on the host."""
+    """Yield the remedies that follow from a host file, whatever else runs on the host."""
     yield from _of_backends(host)
     yield from _of_devices(host)
     yield from _of_cpu(host)
@@ -44,7 +44,7 @@ def remedies_of_host(host: Mapping[str, Any]) -> Iterator[Remedy]:
 
 
 def _of_backends(host: Mapping[str, Any]) -> Iterator[Remedy]:
-    """Backends that could work here, or on a GPU here, and do not; a missing GPU is no fault."""
+    """Yield a remedy for each backend that could work here and does not; a missing GPU is no fault."""
     for name, state in host["backends"].items():
         if state["fix"]:
             yield remedy(name, state["reason"], state["fix"])
@@ -104,7 +104,7 @@ def _of_cpu(host: Mapping[str, Any]) -> Iterator[Remedy]:
 
 
 def emulation(cpu: Mapping[str, Any], precision: str) -> str | None:
-    """That a processor has no instructions for a precision, in words; None where it has, or may have.
+    """Say that a processor has no instructions for a precision; None where it has or may have them.
 
     Args:
         cpu: of a host file.

@@ -44,7 +44,7 @@ LONGEST_REASON = 400  # characters of a reason
 
 
 class Experiment(Files):
-    """All that rules look up.
+    """Everything that rules look up.
 
     Args:
         raw: Snakemake's `config`.
@@ -73,7 +73,7 @@ class Experiment(Files):
 
     @cached_property
     def _host(self) -> dict[str, Any]:
-        """This host, detected in memory where its file is not there or not of today."""
+        """This host, detected in memory where its file is missing or out of date."""
         return host_file.resolve(self._folder, self.config["host"], self._devices)
 
     def _cells(self, label: str) -> matrix.Expansion:
@@ -94,7 +94,7 @@ class Experiment(Files):
         return self._known[label][1]
 
     def of_cell(self, key: str) -> Callable[[Any], Any]:
-        """A function for a part of a cell's rule: its `files`, `arguments` or `priority`."""
+        """Return an input or params function of a cell's rule: its `files`, `arguments` or `priority`."""
 
         @in_lines
         def needed(wildcards: Any) -> Any:
@@ -115,12 +115,12 @@ class Experiment(Files):
 
     @property
     def records(self) -> list[Callable[[Any], list[str]]]:
-        """A function for each host: a label whose nodes are not available delays no other."""
+        """One input function for each host, so that a label whose nodes are busy delays no other."""
         return [partial(self._records_of, label, None) for label in self.labels]
 
     @property
     def quick(self) -> list[Callable[[Any], list[str]]]:
-        """The same of the workloads that the target `quick` measures."""
+        """As `records`, for the workloads that the target `quick` measures."""
         return [partial(self._records_of, label, self.config["quick"]) for label in self.labels]
 
     @in_lines
@@ -141,7 +141,7 @@ class Experiment(Files):
 
     @in_lines
     def facts(self, wildcards: Any) -> str:
-        """What is known of this host, or what leads to a node and is installed for it, as JSON."""
+        """Return this host's facts or, of a cluster label, its entry and the installed packages, as JSON."""
         if not self.nodes:
             return canonical_json(self._host)
         method = fingerprint.fingerprint_of(host_file.DETECTOR).sha256
@@ -155,7 +155,7 @@ class Experiment(Files):
     # -- jobs ---------------------------------------------------------------------------------
 
     def resources(self, **fixed: Any) -> dict[str, Any]:
-        """What leads to a label's nodes, as functions of the host; nothing for a run here."""
+        """Return the resources of a label's jobs as functions of the host; none for a run on this host."""
         if not self.nodes:
             return {}
         entries = [self.config["cluster"][label]["resources"] for label in self.labels]
@@ -178,7 +178,7 @@ class Experiment(Files):
 
     @property
     def time_limit_s(self) -> Any:
-        """How long a cell may take, which changes none of its numbers: no function where all agree."""
+        """The time limit of a cell, a function only where cells differ; it changes none of their numbers."""
         timing = {name: entry["timing"] for name, entry in self.config["workloads"].items()}
         limits = {name: str(Plan.of(own).time_limit_s) for name, own in timing.items()}
         one = set(limits.values())
@@ -186,13 +186,13 @@ class Experiment(Files):
 
     @property
     def remeasure_within_s(self) -> str:
-        """How long a disturbed training may have taken that is measured once more."""
+        """The longest a disturbed training may have taken to be measured once more."""
         return str(self.config["remeasure_contended_s"])
 
     # -- the run ------------------------------------------------------------------------------
 
     def started(self) -> str:
-        """Prepare a run whose jobs are about to start; what there is to say of it."""
+        """Prepare a run whose jobs are about to start, and return the lines that announce it."""
         logging.getLogger(LOGGER).addFilter(FailedJobs())
         replace_what_cannot_be_shown()
         if text := fingerprint.cache_text():
@@ -234,7 +234,7 @@ class Experiment(Files):
             os.environ[name] = os.pathsep.join([first, *others])
 
     def _set_environment_of_jobs(self) -> None:
-        """What this process's jobs inherit.
+        """Set the variables that this process's jobs inherit.
 
         They end with it. Cells of this host hand on what they compile, and the first that wants one
         starts a fork server. Whoever started this process may have done both, and that serves.
@@ -248,7 +248,7 @@ class Experiment(Files):
             scratch.run_folder(self._folder)
 
     def ended(self) -> str:
-        """The page in a dozen lines, where this run has made it."""
+        """Return the summary of the page and its path, where this run has made it."""
         for summary, page in (("summary.txt", "report.html"), ("quick/summary.txt", "quick.html")):
             path = self._folder / summary
             if path.exists() and path.stat().st_mtime >= self._began_s:

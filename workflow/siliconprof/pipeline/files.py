@@ -23,7 +23,7 @@ from siliconprof.store.cell import canonical_json
 
 
 def in_lines(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Has Snakemake answer with the lines of a `UserError`."""
+    """Decorate a function so that a `UserError` reaches Snakemake as a `WorkflowError` of its lines."""
 
     @functools.wraps(function)
     def called(*arguments: Any, **named: Any) -> Any:
@@ -76,7 +76,7 @@ class Files:
     # -- files --------------------------------------------------------------------------------
 
     def shipped(self, path: str) -> str:
-        """A file that comes with this package, where a module's prefix is not put before it."""
+        """Return a file that comes with this package, marked so that no module prefix is put before it."""
         own = plugins.shipped(path)
         return (own.absolute() if self.config["prefix"] else own).as_posix()
 
@@ -108,9 +108,9 @@ class Files:
         return [f"results/hosts/{label}.json" for label in self.labels]
 
     def promised(self, made: list[str]) -> Callable[[Any], list[str]]:
-        """What the report is beside its records, which is missed wherever somebody deleted it.
+        """Return the report's files beside its records as an input function, so that a deleted one is made again.
 
-        A batch of the records must not ask for it, since it needs them all.
+        A batch of the records must not ask for them, since they need all records.
         """
 
         def asked(wildcards: Any) -> list[str]:
@@ -119,7 +119,7 @@ class Files:
         return asked
 
     def in_batches_of(self, rule: str, inputs: Iterable[Any]) -> list[Callable[[Any], list[str]]]:
-        """The inputs of a rule as those of another, which asks for them in that rule's batches too.
+        """Return a rule's inputs as input functions of another rule, which follow `--batch` of that rule.
 
         Snakemake does nothing about a `--batch` of a rule that is neither target nor makes a file.
         """
@@ -135,13 +135,13 @@ class Files:
 
     @property
     def file_of_host(self) -> str:
-        """What must be known of a cell's host before it is measured."""
+        """Return the file that must exist of a cell's host before the cell is measured."""
         return "results/hosts/{host}.json" if self.nodes else "results/machines/{host}.json"
 
     @property
     @in_lines
     def focus(self) -> list[str]:
-        """File of the host that the page is about; none where it is the first with cells."""
+        """The file of the host that the page is about; empty where that is the first host with cells."""
         asked = self.config["report"]["host"]
         known = {*self.labels, *(path.stem for path in (self._folder / "hosts").glob("*.json"))}
         known -= {cluster.RESERVED}
@@ -198,7 +198,7 @@ class Files:
 
     @cached_property
     def sources(self) -> dict[str, str]:
-        """Name -> a word that changes with the files of a person's folder."""
+        """Name -> a text that changes with the files of the user's folder."""
         folder = self._folder / "data"
         return {name: sources.state(folder / name) for name in self.config["datasets"]}
 
@@ -215,7 +215,7 @@ class Files:
     kinds = dataset_spec.DATASET_KINDS
 
     def files_of(self, kind: str) -> list[str]:
-        """What is made of a kind's data sets."""
+        """Return the files that are made of a kind's data sets."""
         return [f"results/data/{{dataset}}/{name}" for name in dataset_spec.files(kind)]
 
     def datasets_of(self, kind: str) -> str:
@@ -223,7 +223,7 @@ class Files:
         return one_of(n for n, e in self.config["datasets"].items() if e["kind"] == kind)
 
     def makes(self, kind: str) -> str:
-        """What decides the arrays that are made of a kind's data sets: code and libraries."""
+        """Return the code and the library versions that decide a kind's arrays."""
         packages = detect.package_versions()
         libraries = {name: packages.get(name) for name in dataset_spec.KIND_LIBRARIES[kind]}
         code = fingerprint.fingerprint_of(
@@ -238,26 +238,26 @@ class Files:
 
     @cached_property
     def models(self) -> dict[str, str]:
-        """Name of a model's file -> canonical JSON of what it is of."""
+        """Name of a model's file -> its spec as canonical JSON."""
         specs = matrix.model_specs(self.config).items()
         return {name: canonical_json(spec) for name, spec in specs}
 
     @cached_property
     def model_sources(self) -> dict[str, str | None]:
-        """Name -> the checksum of the config.json in a person's folder; None of the hub's."""
+        """Name -> the checksum of the config.json in a user's folder; None for the hub's."""
         specs = matrix.model_specs(self.config).items()
         return {name: model_config.state(spec["model"]) for name, spec in specs}
 
     @cached_property
     def makes_models(self) -> str:
-        """What decides what is known of a model: code and libraries."""
+        """The code and the library versions that decide a model's facts."""
         packages = detect.package_versions()
         libraries = {name: packages.get(name) for name in matrix.MODEL_LIBRARIES}
         code = fingerprint.fingerprint_of(["siliconprof.cells.model_file"]).sha256
         return canonical_json({"code": code, "libraries": libraries})
 
     def _missing_models(self) -> list[str]:
-        """Models that no file tells of yet."""
+        """Return the models whose files do not exist yet."""
         folder = self._folder / model_facts.MODELS_FOLDER
         return [name for name in self.models if not (folder / f"{name}.json").exists()]
 

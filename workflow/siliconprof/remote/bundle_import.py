@@ -109,7 +109,7 @@ def read_bundle(path: Path) -> Bundle:
 
 
 def _record(name: str, content: bytes) -> Record:
-    """The record that a member is; raises where it is none, or another cell's."""
+    """Return a member's record; raise where it is none, or another cell's."""
     data = documents.parsed(content)
     if not isinstance(data, dict) or data.get("sha256") != record.content_sha256(data):
         raise UserError("its content does not match its own `sha256`")
@@ -121,7 +121,7 @@ def _record(name: str, content: bytes) -> Record:
 
 
 def _check_host(name: str, content: bytes) -> None:
-    """Refuse what is no host file, or another host's."""
+    """Refuse a member that is no host file, or another host's."""
     host = model.checked(models.Host, documents.parsed(content), "")
     if host.label != _label_of(name):
         raise UserError(f"the file of another host, '{host.label}'")
@@ -171,7 +171,7 @@ def import_bundle(path: Path, results: Path, replace: bool = False, only: str | 
 
 
 def _refusals(bundle: Bundle, results: Path, only: str | None) -> Iterator[str]:
-    """Why records under the labels of a bundle may not come in, one line for each label."""
+    """Return why a bundle's records may not be imported, one line for each label."""
     if only is not None and {*bundle.hosts} - {only}:
         yield (
             f"its bundle holds records of {', '.join(bundle.hosts)}: a host may send its own only; "
@@ -196,7 +196,7 @@ def _refusals(bundle: Bundle, results: Path, only: str | None) -> Iterator[str]:
 
 
 def _alike_here(bundle: Bundle, results: Path) -> Iterator[str]:
-    """That a file of the bundle, or its folder, would be one of those here on a Mac."""
+    """Say that a file of the bundle collides with one here where file systems ignore case."""
     files = [*results.glob("hosts/*.json"), *results.glob("records/**/*.json")]
     for other, name in case_collision(
         [*(p.relative_to(results).as_posix() for p in files), *bundle.files]

@@ -33,7 +33,7 @@ PACKED_FACTS = set(
 
 
 def pack(results: Path, hosts: Sequence[str], output: Path, force: bool = False) -> str:
-    """Write the records of some hosts, and their host files, into a bundle; a line that says so.
+    """Write the records of some hosts, and their host files, into a bundle; return a line about it.
 
     The same records give the same bytes.
 
@@ -85,7 +85,7 @@ def pack(results: Path, hosts: Sequence[str], output: Path, force: bool = False)
 
 
 def _as_json(document: Any) -> str:
-    """A document as `record.write` has it, so that a record without names keeps its bytes."""
+    """Return a document as `record.write` formats it, so that a record without names keeps its bytes."""
     return json.dumps(document, indent=1, sort_keys=True) + "\n"
 
 

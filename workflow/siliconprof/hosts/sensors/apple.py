@@ -99,7 +99,7 @@ class AppleEnergy(EnergySensor):
         return source
 
     def read(self) -> dict[str, float]:
-        """The chip's sum is there from the processor's first move on."""
+        """Sum the chip's parts; the sum exists once the processor's counter has moved."""
         now = self.monitor.get_cumulative_energy()
         grown_mj = {part: getattr(now, part) - mj for part, mj in self.first_mj.items()}
         self.moved |= {part for part, mj in grown_mj.items() if mj}
@@ -110,7 +110,7 @@ class AppleEnergy(EnergySensor):
         return {name: mj / 1e3 for name, mj in millijoules.items() if name in readable}
 
     def held(self, source: Source) -> Source:
-        """The chip's sum is named for the parts in it."""
+        """Name the chip's sum for the parts in it."""
         if source.name != SOC.name or source.reason is not None:
             return source
         if PROCESSOR not in self.moved:
@@ -129,7 +129,7 @@ class AppleEnergy(EnergySensor):
 
 
 def _missing() -> str:
-    """Why the library is not there, and what to do."""
+    """Return why the library is missing, and what to do."""
     if sys.version_info[:2] >= NO_WHEEL_FROM:
         return "zeus-apple-silicon has no wheel for Python 3.14: energy needs 3.11 to 3.13"
     return "zeus-apple-silicon is missing: pip install zeus-apple-silicon"

@@ -39,7 +39,7 @@ class Source:
 
 
 class EnergySensor:
-    """Sources of energy that are read together; as it is, such that are absent, with their reasons.
+    """Sources of energy that are read together. This base class stands for absent ones, with reasons.
 
     Attributes:
         lost: why a source can no longer be read, by its name.
@@ -50,7 +50,7 @@ class EnergySensor:
         self.lost: dict[str, str] = {}
 
     def read(self) -> dict[str, float]:
-        """By source: cumulative joules, or watts where the quality is `integral`.
+        """Return source -> cumulative joules, or watts where the quality is `integral`.
 
         Raises:
             Exception: of any kind: none of the sources can be read any more.
@@ -58,14 +58,14 @@ class EnergySensor:
         return {}
 
     def readings(self) -> dict[str, float]:
-        """The same; a source that cannot be read any more is `lost` and is not there."""
+        """Return `read`, without the sources that can no longer be read, which are `lost`."""
         values, why = machine.reading(self.read)
         if values is None:
             self.lost |= {source.name: str(why) for source in self.sources}
         return values or {}
 
     def held(self, source: Source) -> Source:
-        """A source as it turned out once it was read: what it holds, or why it is no measurement."""
+        """Return a source with what it turned out to hold, or why it is no measurement, once it was read."""
         return source
 
 
@@ -108,7 +108,7 @@ class Hardware:
 
 
 class Gpu(Hardware):
-    """The GPU that a cell runs on; as it is, one without sensors, or none.
+    """The GPU that a cell runs on. This base class stands for one without sensors, and for none.
 
     Args:
         reason: why nothing can be read; None where something can.
@@ -123,7 +123,7 @@ class Gpu(Hardware):
         self.must_report = bool(sources)
 
     def energy(self) -> EnergySensor | None:
-        """Its own sources of energy; None where the host's sensors count it, or there is no GPU."""
+        """Return its own energy sensor; None where the host's sensors count it, or without a GPU."""
         absent = (source.without(self.reason or "") for source in self.sources)
         return EnergySensor(*absent) if self.sources else None
 

@@ -16,7 +16,7 @@ from siliconprof.hosts.sensors.base import Hardware, Readings
 
 
 class KernelFile:
-    """A file of /proc that is read some times a second, in one call that holds Python's GIL.
+    """A file of /proc that is read several times a second, in one call that holds Python's GIL.
 
     A call that releases the lock, as `open` and `read` do, waits about a millisecond to get it back
     beside a training loop; the read itself takes some 10 microseconds.

@@ -55,7 +55,7 @@ class RaplEnergy(EnergySensor):
         self.total_uj = 0
 
     def read(self) -> dict[str, float]:
-        """A range, 262 kJ on most packages, is minutes."""
+        """See `EnergySensor.read`. A counter wraps after 262 kJ on most packages, which takes minutes."""
         for zone, range_uj in self.ranges_uj.items():
             now_uj = _microjoules(zone, "energy_uj")
             spent_uj = now_uj - self.last_uj[zone]
