@@ -3,12 +3,13 @@
 `getrusage` counts the faults on Linux and on macOS alike (there: faults less page-ins, and
 page-ins; XNU bsd/kern/kern_resource.c, calcru). A fault brings in a page, or a whole huge page
 where the kernel uses those, so bytes are a lower bound. Part of a training's minor faults is the
-C library's habit of giving large blocks back and fetching them again: `allocator_environment`
-turns that off.
+C library's habit of giving large blocks back and fetching them again: `retain_freed_memory` turns
+that off.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import resource
 import time
@@ -23,7 +24,8 @@ from siliconprof.probes.base import Probe
 
 VMSTAT = linux.KernelFile("/proc/vmstat")
 SWAP_INTERVAL_S = 1.0  # the kernel sums up all its counters for one reading
-NEVER_BYTES = 2**40  # as a threshold: more than any block
+# mallopt(3): M_MMAP_MAX, how many blocks are mapped; M_TRIM_THRESHOLD, -1 = the heap never shrinks
+MALLOC_OPTIONS = {-4: 0, -1: -1}
 
 
 def read_faults() -> tuple[int, int]:
@@ -32,30 +34,31 @@ def read_faults() -> tuple[int, int]:
     return usage.ru_minflt, usage.ru_majflt
 
 
-def allocator_environment() -> tuple[dict[str, str], str | None]:
-    """Variables under which malloc keeps freed blocks, so that their pages fault once only.
+def retain_freed_memory(only_ask: bool = False) -> str | None:
+    """Have malloc keep freed blocks in this process, so that their pages fault only once.
 
     glibc otherwise maps each block above a threshold afresh and returns the top of its heap
-    (mallopt(3): M_MMAP_THRESHOLD, M_TRIM_THRESHOLD). Measured with glibc 2.36: additions of
-    64 MiB tensors fault 49,155 times a step without, 0 times with them. Before 2.35 it refuses such
-    a threshold (above 32 MiB), and M_MMAP_MAX alone keeps blocks from being mapped.
+    (mallopt(3)). Measured with glibc 2.36: additions of 64 MiB tensors fault 49,155 times a step
+    without, 0 times with it.
+
+    Args:
+        only_ask: change nothing.
 
     Returns:
-        (variables for the measuring process, None), or ({}, why there are none here).
+        Why that is impossible here; None where it is not.
     """
     if machine.is_mac():
-        return {}, "macOS's malloc has no such thresholds"
+        return "macOS's malloc has no such thresholds"
     try:
         library = os.confstr("CS_GNU_LIBC_VERSION") or ""
     except (ValueError, OSError):
         library = ""
     if not library.startswith("glibc"):
-        return {}, "the C library is not glibc: its malloc has no such thresholds"
-    return {
-        "MALLOC_MMAP_THRESHOLD_": str(NEVER_BYTES),
-        "MALLOC_MMAP_MAX_": "0",
-        "MALLOC_TRIM_THRESHOLD_": str(NEVER_BYTES),
-    }, None
+        return "the C library is not glibc: its malloc has no such thresholds"
+    for option, value in MALLOC_OPTIONS.items():
+        if not only_ask and not ctypes.CDLL(None).mallopt(option, value):
+            return f"mallopt({option}, {value}) failed"
+    return None
 
 
 def _vmstat() -> tuple[int, int]:

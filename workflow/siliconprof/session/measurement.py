@@ -15,6 +15,7 @@ from siliconprof.datasets import prepared
 from siliconprof.errors import UserError, in_one_line
 from siliconprof.hosts import machine, node_check
 from siliconprof.hosts.sensors import sources as sensors
+from siliconprof.probes import page_faults
 from siliconprof.session import memory_limit, quality, self_checks, sweep, weight_watch
 from siliconprof.session.cell_run import CellRun
 from siliconprof.session.energy import EnergyMeter
@@ -106,6 +107,8 @@ def opened_session(
             why = packages.failure(resolved.packages)
             raise UserError(why or f"{name} cannot be imported: {in_one_line(error)}") from error
     gc.freeze()  # the collector need not walk all that was imported again for every point of a sweep
+    if cell.parameters.get("allocator") == "retain":
+        page_faults.retain_freed_memory()
     backend.open(cell.device_kind, cell.device_index, cell.threads, cell.precision)
     cell_run = CellRun(cell, backend, resolved.workload, report, checkpoints)
     cell_run.scenario = resolved.scenario()

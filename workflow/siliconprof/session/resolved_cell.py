@@ -95,8 +95,6 @@ class ResolvedCell:
         """
         cell, threads = self.cell, str(self.cell.threads)
         own = self.backend.environment(cell.device_index, cell.precision, inherited)
-        if cell.parameters.get("allocator") == "retain":
-            own = own | page_faults.allocator_environment()[0]
         return own | {
             **dict.fromkeys(THREAD_VARIABLES, threads),
             "TOKENIZERS_PARALLELISM": "false",
@@ -263,8 +261,8 @@ class ResolvedCell:
             reason = self.trainer.supports(framework, cell.device_kind, cell.precision)
         if not reason and self.trains and cell.parameters.get("allocator") == "retain":
             # Kernels ask by default, and do without where it cannot be: on a Mac all would fail.
-            reason = page_faults.allocator_environment()[1]
-            reason = reason and f"allocator retain: {reason}; leave it at default"
+            why = page_faults.retain_freed_memory(only_ask=True)
+            reason = why and f"allocator retain: {why}; leave it at default"
         return reason
 
     def _kernel_refusal(self) -> str | None:
