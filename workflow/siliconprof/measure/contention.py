@@ -3,45 +3,41 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from typing import Any
 
 from siliconprof.probes import interference
+from siliconprof.store.contents import Record
 
 DISTURBED = "contended"  # flag
 MECHANISM_ONLY_CODE = "offload_on_cpu"  # flag of what no table compares
 LOOKS_S = 0.5  # at the load of now
 
 
-def is_over(record: Mapping[str, Any], budget_s: float) -> bool:
+def is_over(record: Record, budget_s: float) -> bool:
     """Whether a record is a disturbed training, took at most the budget, and its host is idle by now.
 
     Neither one with a batch size that was found, which nothing is compared with, nor one with
     `capture`, whose files lie at one place for both.
     """
-    cell, codes = record["cell"], [flag["code"] for flag in record["flags"]]
-    accounting = record["accounting"]
-    took_s = accounting["wall_s"] - (accounting.get("waited_for_lock_s") or 0.0)
-    if not cell["trainer"] or cell["parameters"].get("capture") or took_s > budget_s:
+    cell, accounting = record.cell, record.accounting
+    took_s = (accounting.wall_s or 0.0) - (accounting.waited_for_lock_s or 0.0)
+    if not cell.trainer or cell.parameters.get("capture") or took_s > budget_s:
         return False
-    if record["status"] != "ok" or DISTURBED not in codes or MECHANISM_ONLY_CODE in codes:
+    if DISTURBED not in record.codes or MECHANISM_ONLY_CODE in record.codes:
         return False
-    if record["scenario"]["batch_size_found"]:
+    if record.status != "ok" or record.scenario.batch_size_found:
         return False
     load = interference.ForeignLoad()
     time.sleep(LOOKS_S)
     return (load.cores(LOOKS_S) or 0.0) <= interference.FLAG_ABOVE_CORES
 
 
-def is_less(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+def is_less(one: Record, other: Record) -> bool:
     """Whether a record is less disturbed than another.
 
     No time decides: of two that are as good, the faster one would be chosen each time.
     """
-    return one["status"] == "ok" and _disturbance(one) < _disturbance(other)
+    return one.status == "ok" and _disturbance(one) < _disturbance(other)
 
 
-def _disturbance(record: Mapping[str, Any]) -> tuple[int, float]:
-    codes = [flag["code"] for flag in record["flags"]]
-    load = record["probes"].get("interference") or {}
-    return codes.count(DISTURBED), load.get("foreign_load_cores") or 0.0
+def _disturbance(record: Record) -> tuple[bool, float]:
+    return DISTURBED in record.codes, record.probed("interference", "foreign_load_cores") or 0.0

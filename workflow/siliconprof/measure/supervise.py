@@ -42,6 +42,7 @@ from siliconprof.session.resolved_cell import ResolvedCell
 from siliconprof.session.timing import Plan
 from siliconprof.store import record, temporary
 from siliconprof.store.cell import Cell, canonical_sha256, identity, point_name
+from siliconprof.store.contents import Record
 from siliconprof.store.point import OfProcess
 
 NO_POINT = "it came to its end without a point: nothing was measured"
@@ -368,19 +369,19 @@ def main(
         print(f"{resolved.cell.path}: {result['status']}{reason}", file=sys.stderr)
         return compose(resolved, result, declared, started, method_)
 
-    stands: dict[str, Any] = {}
+    stands: Record | None = None
     try:
         made = measured()
         hear(signal.SIG_IGN, heard)  # an interrupt while the record is written would lose the cell
-        record.write(made, output, history)
-        stands = made
+        stands = record.write(made, output, history)
         if contention.is_over(stands, remeasure_within):
             hear(interrupt, heard)
             again = measured()
             hear(signal.SIG_IGN, heard)
-            again["method"]["instead_of"] = stands["sha256"]
-            place = output if contention.is_less(again, stands) else None
-            record.write(again, place, history)
+            again["method"]["instead_of"] = stands.sha256
+            second = record.write(again, None, history)
+            if contention.is_less(second, stands):
+                stands = record.write(again, output, None)
     except PipelineGone:
         print("the pipeline has died: the cell ended without a record", file=sys.stderr)
         return 1
@@ -391,7 +392,6 @@ def main(
     except UserError:
         if not stands:
             raise
-    if results:
-        whole = record.load(output)
-        print(cell_line.line_of_record(whole, cell_line.records_of_same_work(results, whole)))
+    if results and stands:
+        print(cell_line.line_of_record(stands, cell_line.records_of_same_work(results, stands)))
     return 0

@@ -39,8 +39,8 @@ def typed(record: Mapping[str, Any]) -> Record:
     return model.checked(Record, record, "")
 
 
-def write(record: dict[str, Any], path: Path | None, history: Path | None) -> str:
-    """Seal and store a record; returns its SHA-256.
+def write(record: dict[str, Any], path: Path | None, history: Path | None) -> Record:
+    """Seal, check and store a record; return it typed.
 
     Args:
         path: of its cell; None where another record stands there.
@@ -51,7 +51,7 @@ def write(record: dict[str, Any], path: Path | None, history: Path | None) -> st
         CannotWrite: one line.
     """
     record["sha256"] = content_sha256(record)
-    typed(record)
+    whole = typed(record)
     text = json.dumps(record, indent=1, sort_keys=True, allow_nan=False) + "\n"
     killed: list[Path] = []  # what processes of this cell that were killed have left
     if history is not None:
@@ -63,7 +63,7 @@ def write(record: dict[str, Any], path: Path | None, history: Path | None) -> st
         killed += path.parent.glob(f".{path.name}.*.tmp")
     for left in killed:
         temporary.remove(left)
-    return record["sha256"]
+    return whole
 
 
 def read(path: Path, in_place: bool = False) -> dict[str, Any]:
