@@ -14,10 +14,17 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from conftest import ROOT, code_of_the_tests, opened, record_problems, until
+from conftest import (
+    ROOT,
+    code_of_the_tests,
+    fork_server_of_the_tests,
+    opened,
+    record_problems,
+    until,
+)
 from siliconprof import plugins
 from siliconprof.lifetime import PIPELINE_VARIABLE
-from siliconprof.measure import scratch
+from siliconprof.measure import fork_server, scratch
 from siliconprof.session import inventory, operators
 from siliconprof.session.cell_run import CellRun
 from siliconprof.session.resolved_cell import ResolvedCell
@@ -58,6 +65,9 @@ def by_hand(
 ) -> dict[str, Any]:
     """The record that this checkout's command leaves of a cell, as `record.json` in a folder.
 
+    Its process is forked from one that has imported, unless it is to start otherwise by `search` or
+    `preexec_fn`.
+
     Args:
         search: see `own_environment`.
         preexec_fn: see `subprocess.Popen`.
@@ -66,6 +76,8 @@ def by_hand(
     # Checks of kernels are made once, as in a run.
     own = {"SILICONPROF_LOCK_FILE": str(folder / "host.lock"), PIPELINE_VARIABLE: str(os.getpid())}
     own[scratch.CODE_VARIABLE] = code_of_the_tests()
+    if not search and preexec_fn is None and (address := fork_server_of_the_tests()):
+        own[fork_server.SERVER_VARIABLE] = address
     command = [sys.executable, "-m", "siliconprof.measure", "--cell", cell.to_json()]
     done = subprocess.run(
         [*command, "--output", "record.json", *options],
