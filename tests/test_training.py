@@ -103,7 +103,7 @@ def found(study: Checkout) -> dict[tuple[str, str, str], dict[str, Any]]:
 
 
 def losses(record: dict[str, Any]) -> list[float]:
-    """Of the ten steps that are timed one by one."""
+    """The losses of the ten steps that are timed one by one."""
     assert record["status"] == "ok", record["reason"]
     return record["points"][0]["loss"][:10]
 
