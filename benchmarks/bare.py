@@ -197,7 +197,7 @@ PAIRS = {
 def ratios(
     folder: Path, rounds: int, steps: int = 100, only: str = "", model: str = ""
 ) -> dict[str, tuple[float, float, float]]:
-    """Of each pair the median ratio, with its 95 % interval, in a checkout with prepared data.
+    """Return the median ratio of each pair with its 95 % interval, in a checkout with prepared data.
 
     Args:
         steps: of the side without us.

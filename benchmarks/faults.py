@@ -111,7 +111,7 @@ class Scratch:
         return found
 
     def intact(self, before: Mapping[Path, str], but: int = 0) -> None:
-        """See that nothing goes on, and that records that were finished are as they were.
+        """Check that nothing still runs and that finished records are unchanged.
 
         Args:
             but: so many of them may be gone.
@@ -126,7 +126,7 @@ class Scratch:
         assert not changed, f"finished records changed: {changed}"
 
     def complete(self, targets: Iterable[str], may_be_killed: bool) -> None:
-        """Run to the end without a fault, and see that all is as if there never had been one.
+        """Run to the end without a fault, and check that nothing is left of earlier ones.
 
         Args:
             may_be_killed: whether the record of one cell may say that its process was killed.

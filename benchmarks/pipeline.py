@@ -64,7 +64,7 @@ def marked(found: str, is_met: bool) -> str:
 
 
 def run_lines(folder: Path, times_s: tuple[float, float] | None) -> list[Line]:
-    """What the default run itself shows.
+    """Return the lines about the default run.
 
     Args:
         times_s: of the whole, and until its first number; None for one that was not timed here.

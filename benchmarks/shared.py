@@ -42,7 +42,7 @@ def arguments(doc: str | None, **defaults: Any) -> argparse.Namespace:
 
 
 def experiment(n_workloads: int, **more: Any) -> str:
-    """A config of matrix products that take next to nothing: what surrounds them is looked at.
+    """Return a config of tiny matrix products, for looking at what surrounds a measurement.
 
     Args:
         more: keys of the config.
@@ -102,7 +102,7 @@ def done(
     check: bool = True,
     **more: str,
 ) -> Done:
-    """A command in a checkout, which ends well.
+    """Run a command in a checkout; return what it printed and used.
 
     Args:
         executable: what is run in the place of the command's first word.
@@ -153,7 +153,7 @@ def whole_step_s(training: Training) -> float:
 
 
 def ratio(ones: Sequence[float], others: Sequence[float]) -> tuple[float, float, float]:
-    """The median over rounds of one side over the other, and the ends of its 95 % interval.
+    """Return the median ratio of two sides over rounds, and the ends of its 95 % interval.
 
     The interval is by order statistics: now and then a process is slow for all of its life.
     """

@@ -121,7 +121,7 @@ def cpu_cell(backend: str, module: str, parameters: Mapping[str, Any] = {}, **fi
         "device_kind": "cpu",
         "device_index": 0,
         "device_memory_bytes": 2**34,
-        "threads": 2,
+        "threads": 1,  # which is what a worker has cores
         "seed": 0,
         "dataset": None,
         "parameters": defaults(module, **parameters),
@@ -231,8 +231,11 @@ def defaults(module: str, **own: Any) -> dict[str, Any]:
     return plugins.load("workloads", module).defaults() | own
 
 
-def opened(name: str, precision: str = "fp32", threads: int = 2, kind: str = "cpu") -> Any:
-    """A backend on this machine's CPU; two threads that wait for each other crawl when busy."""
+def opened(name: str, precision: str = "fp32", threads: int = 1, kind: str = "cpu") -> Any:
+    """Open a backend on this machine's CPU.
+
+    A worker of pytest has one core, on which two threads would wait for each other.
+    """
     backend = plugins.load("backends", name)()
     can, found = backend.available()
     assert can, f"{found}; install envs/cpu.txt"

@@ -179,7 +179,7 @@ def test_a_step_that_a_gradient_scaler_skips_is_not_timed(
     monkeypatch.setattr(torch.amp, "GradScaler", partial(torch.amp.GradScaler, init_scale=1.0))
     timing = {"iterations": 4, "max_iterations": 4, "energy_window_s": 0}
     sizes = {"size": "nano", "batch_size": 2, "seq_len": 16, "dataset_vocab_size": 512}
-    how = {"precision": "amp-fp16", "trainer": "plain", "threads": 1, "timing": timing}
+    how = {"precision": "amp-fp16", "trainer": "plain", "timing": timing}
     session = session_of(cpu_cell("torch-cpu", "gpt2", sizes, **how))
     stepper = session.backend.stepper(session.workload, 5)
     loss, calls = stepper.training_loss, count()

@@ -31,9 +31,9 @@ CHECKS |= {"work"}
 
 
 def product(backend: str, **more: Any) -> Cell:
-    """A small product on one core: another process beside it does not stop half of the threads."""
+    """A cell of a small product, on one thread."""
     own = {"shapes": [[1, 32, 32, 32]], "burst": 0}
-    return cpu_cell(backend, "matmul", own, **{"workload": "product", "threads": 1} | more)
+    return cpu_cell(backend, "matmul", own, **{"workload": "product"} | more)
 
 
 # Of a cell that makes all checks itself; others take over what an earlier one of this process found.
@@ -274,7 +274,7 @@ TorchStepper.__init__ = init
 def test_a_step_that_does_not_train_is_caught(backend: str, words: Path, tmp_path: Path) -> None:
     """Where no weight changes there is no record of a speed; where some do not, they are named."""
     own = {"size": "nano", "batch_size": 2, "seq_len": 16, "dataset_vocab_size": 300}
-    cell = cpu_cell(backend, "gpt2", own, trainer="plain", dataset=str(words), threads=1)
+    cell = cpu_cell(backend, "gpt2", own, trainer="plain", dataset=str(words))
     fault = NO_GRADIENT[backend]
     made = measure(tmp_path / "none", cell, fault.format(left=""))
     assert made["status"] == "failed" and "changes none of the weights" in made["reason"]
