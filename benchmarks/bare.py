@@ -42,7 +42,7 @@ WARM_UP_SHARE = 0.2  # of the steps that are timed
 # -- the other side, in a process of its own -------------------------------------------------------
 
 
-def of_torch(workload: Any, batches: Iterator[Any], cell: Cell, steps: int) -> list[float]:
+def torch_steps_s(workload: Any, batches: Iterator[Any], cell: Cell, steps: int) -> list[float]:
     """Seconds of each step of a bare loop."""
     import torch
 
@@ -62,7 +62,7 @@ def of_torch(workload: Any, batches: Iterator[Any], cell: Cell, steps: int) -> l
     return times
 
 
-def of_trainer(workload: Any, batches: Iterator[Any], cell: Cell, steps: int) -> list[float]:
+def trainer_steps_s(workload: Any, batches: Iterator[Any], cell: Cell, steps: int) -> list[float]:
     """Seconds of each step of transformers' Trainer, by a callback at each step's end."""
     import torch
     from transformers import Trainer, TrainerCallback, TrainingArguments
@@ -102,7 +102,7 @@ def of_trainer(workload: Any, batches: Iterator[Any], cell: Cell, steps: int) ->
     return [after - before for before, after in zip(ends, ends[1:], strict=False)]
 
 
-def of_mlx(workload: Any, batches: Iterator[Any], cell: Cell, steps: int) -> list[float]:
+def mlx_steps_s(workload: Any, batches: Iterator[Any], cell: Cell, steps: int) -> list[float]:
     """Seconds of each step of a loop like mlx-lm's tuner."""
     blas.load_for_mlx()
     import mlx.core as mx
@@ -132,9 +132,9 @@ def of_mlx(workload: Any, batches: Iterator[Any], cell: Cell, steps: int) -> lis
 
 
 LOOPS: dict[tuple[str, str], Callable[[Any, Iterator[Any], Cell, int], list[float]]] = {
-    ("torch-cpu", "plain"): of_torch,
-    ("torch-cpu", "hf"): of_trainer,
-    ("mlx", "plain"): of_mlx,
+    ("torch-cpu", "plain"): torch_steps_s,
+    ("torch-cpu", "hf"): trainer_steps_s,
+    ("mlx", "plain"): mlx_steps_s,
 }
 
 
@@ -153,7 +153,7 @@ def loop(text: str, steps: int) -> None:
 
 
 def step_of_cell(text: str, folder: Path, steps: int, forked: bool = False) -> float:
-    """The median whole step of a cell, measured by its command, for as long as its budgets say."""
+    """Return the median whole step of a cell, measured by its command within its budgets."""
     with tempfile.TemporaryDirectory() as scratch:
         output, own = Path(scratch, "record.json"), forks() if forked else {}
         words = ("-m", "siliconprof.measure", "--cell", text, "--output", str(output))
@@ -166,14 +166,14 @@ def step_of_cell(text: str, folder: Path, steps: int, forked: bool = False) -> f
 
 @cache
 def forks() -> dict[str, str]:
-    """The variable by which a cell is forked."""
+    """Return the environment variable by which a cell is forked."""
     address = f"siliconprof-bare-{os.getpid()}"
     fork_server.start(address, os.getpid())
     return {fork_server.SERVER_VARIABLE: address}
 
 
 def step_of_loop(text: str, folder: Path, steps: int) -> float:
-    """The median step of the same training without us, in the cell's own environment."""
+    """Return the median step of the same training in a bare loop, in the cell's environment."""
     command = [sys.executable, __file__, "--loop", text, "--steps", str(steps)]
     with tempfile.TemporaryDirectory() as scratch:
         resolved = ResolvedCell(Cell.from_json(text))
@@ -197,7 +197,7 @@ PAIRS = {
 def ratios(
     folder: Path, rounds: int, steps: int = 100, only: str = "", model: str = ""
 ) -> dict[str, tuple[float, float, float]]:
-    """Of each pair the median ratio, with its 95 % interval, in a checkout with prepared data.
+    """Return the median ratio of each pair with its 95 % interval, in a checkout with prepared data.
 
     Args:
         steps: of the side without us.

@@ -61,8 +61,8 @@ class Measured(NamedTuple):
     operators: pd.DataFrame
 
 
-def of_rounds(rounds: Sequence[Measured]) -> prediction.TimedTrainings:
-    """What some rounds tell of operators."""
+def timed_trainings(rounds: Sequence[Measured]) -> prediction.TimedTrainings:
+    """Return the rounds as trainings whose operators are timed."""
     points = pd.DataFrame([one.point for one in rounds])
     lines = [one.operators.assign(training=index) for index, one in enumerate(rounds)]
     return prediction.timed(points, pd.concat(lines, ignore_index=True))
@@ -117,7 +117,7 @@ class Training(shared.Training):
         )
 
     def measured(self) -> Measured:
-        """A round of it, as the analysis has it."""
+        """Return a round as the analysis reads it."""
         point = dict(zip(prediction.MODEL, self.model, strict=True))
         point["whole_step_median_s"] = self.median_s()
         return Measured(point, pd.DataFrame(operator_rows.operators_of_point(self.watched())))
@@ -225,14 +225,14 @@ def predicted(backend: str, threads: int, rounds: int) -> pd.DataFrame:
                 framework[name].append(least - sum(of_twin[part] for part in OF_OPERATORS))
     lines = []
     for name in TRAININGS:
-        steps = of_rounds(own[name]).trainings
+        steps = timed_trainings(own[name]).trainings
         line = {"step_s": steps["whole_step_median_s"], "operators_s": steps["operators_s"]}
         lines.append(pd.DataFrame(line).median())
     return pd.DataFrame(lines, [*TRAININGS]).assign(twin_s=pd.Series(framework).map(median))
 
 
 def summary(errors: pd.Series) -> str:
-    """Their mean size, bias and worst."""
+    """Return the mean size, the bias and the worst of some errors as text."""
     worst = errors.loc[errors.abs().idxmax()]
     return f"mean of sizes {errors.abs().mean():.1%}, bias {errors.mean():+.1%}, worst {worst:+.1%}"
 

@@ -111,7 +111,7 @@ class Scratch:
         return found
 
     def intact(self, before: Mapping[Path, str], but: int = 0) -> None:
-        """See that nothing goes on, and that records that were finished are as they were.
+        """Check that nothing still runs and that finished records are unchanged.
 
         Args:
             but: so many of them may be gone.
@@ -126,7 +126,7 @@ class Scratch:
         assert not changed, f"finished records changed: {changed}"
 
     def complete(self, targets: Iterable[str], may_be_killed: bool) -> None:
-        """Run to the end without a fault, and see that all is as if there never had been one.
+        """Run to the end without a fault, and check that nothing is left of earlier ones.
 
         Args:
             may_be_killed: whether the record of one cell may say that its process was killed.
@@ -146,7 +146,7 @@ class Scratch:
         assert failed == killed and len(killed) <= may_be_killed, failed
 
     def see_table(self) -> None:
-        """See that the table made anew is the one that lies there."""
+        """Check that the table made again equals the one on disk."""
         table = (self.path / TABLE).read_bytes()
         self.run("--forcerun", "aggregate", "--", TABLE)
         assert (self.path / TABLE).read_bytes() == table, "the table is not what the records say"
@@ -157,7 +157,7 @@ class Scratch:
 
 @contextmanager
 def full(results: Path) -> Iterator[None]:
-    """All room on a disk is taken."""
+    """Fill a disk while the context is open."""
     filler = results / "filler"
     with open(filler, "wb", buffering=0) as stream:  # a buffer would be written again at the end
         with suppress(OSError):
@@ -169,7 +169,7 @@ def full(results: Path) -> Iterator[None]:
 
 @contextmanager
 def small_disk(results: Path) -> Iterator[None]:
-    """A folder is on a disk of its own, where there is the right to mount one."""
+    """Mount a small disk on a folder, if this user may."""
     if MOUNTS:
         command = ["mount", "-t", "tmpfs", "-o", "size=64M", "results", str(results)]
         subprocess.run(command, check=True)
@@ -181,7 +181,7 @@ def small_disk(results: Path) -> Iterator[None]:
 
 
 def killed(scratch: Scratch, run: subprocess.Popen, draw: random.Random, word: str) -> bool:
-    """Kill a process that has this word in its command line; whether it had not ended itself."""
+    """Kill a process with this word in its command line; whether there still was one."""
     while run.poll() is None:
         if found := scratch.processes(word):
             time.sleep(draw.uniform(0.0, 0.7))

@@ -39,7 +39,7 @@ Way = tuple[Callable[[Path], object], dict[str, Any]]
 
 @contextlib.contextmanager
 def ways(scratch: Path) -> Iterator[dict[str, Way]]:
-    """Every way that there is, by name, with its hosts running."""
+    """Yield every way of running cells by name, with its hosts running."""
     lock = {slurm_daemons.LOCK_FILE_VARIABLE: str(scratch / "host.lock")}
     with (
         slurm_daemons.running((NODE,)) as cluster,

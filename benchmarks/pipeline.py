@@ -58,13 +58,13 @@ def snakemake(folder: Path, *arguments: str) -> tuple[float, float]:
     return time.perf_counter() - started, first_s
 
 
-def against(found: str, is_met: bool) -> str:
-    """A figure, with a word where it misses its goal."""
+def marked(found: str, is_met: bool) -> str:
+    """Return a figure as text, marked where it misses its goal."""
     return found if is_met else f"{found}, missed"
 
 
-def of_the_run(folder: Path, times_s: tuple[float, float] | None) -> list[Line]:
-    """What the default run itself shows.
+def run_lines(folder: Path, times_s: tuple[float, float] | None) -> list[Line]:
+    """Return the lines about the default run.
 
     Args:
         times_s: of the whole, and until its first number; None for one that was not timed here.
@@ -78,17 +78,17 @@ def of_the_run(folder: Path, times_s: tuple[float, float] | None) -> list[Line]:
     if times_s is None:
         return [(whole, "–", "not timed", f"{goal_s:.0f} s")]
     wall_s, first_s = times_s
-    share = against(f"{timed_s / wall_s:.2f}", timed_s / wall_s >= TIMED_SHARE)
-    first = against(f"{first_s:.1f} s", 0 < first_s <= FIRST_NUMBER_S)
+    share = marked(f"{timed_s / wall_s:.2f}", timed_s / wall_s >= TIMED_SHARE)
+    first = marked(f"{first_s:.1f} s", 0 < first_s <= FIRST_NUMBER_S)
     return [
         ("first measured number on the terminal", "–", first, f"{FIRST_NUMBER_S:.0f} s"),
-        (whole, "–", against(f"{wall_s:.0f} s", wall_s <= goal_s), f"{goal_s:.0f} s"),
+        (whole, "–", marked(f"{wall_s:.0f} s", wall_s <= goal_s), f"{goal_s:.0f} s"),
         ("inside timed regions", "its wall clock", share, f"{TIMED_SHARE}"),
     ]
 
 
-def of_the_page(folder: Path) -> list[Line]:
-    """What making the page again costs."""
+def page_lines(folder: Path) -> list[Line]:
+    """Return the lines about the cost of rendering the page again."""
     idle_s = median([snakemake(folder, "report")[0] for _ in range(3)])
     whole_s, _ = snakemake(folder, "--forcerun", "render", "--", "report")
     return [
@@ -97,33 +97,33 @@ def of_the_page(folder: Path) -> list[Line]:
     ]
 
 
-def of_the_steps(folder: Path, rounds: int) -> list[Line]:
-    """What measuring adds to a training's step."""
+def step_lines(folder: Path, rounds: int) -> list[Line]:
+    """Return the lines about the time that measuring adds to a training step."""
     goals = (1.01, 1.01, 1.00, 1.00, 1.00)
     of = f"the other, {formatting.count(rounds, 'round')}"
     lines = [
         # missed where the whole interval is above
-        (f"step of {what}", of, against(as_ratio(found), found[1] <= goal), f"{goal:.2f}")
+        (f"step of {what}", of, marked(as_ratio(found), found[1] <= goal), f"{goal:.2f}")
         for (what, found), goal in zip(bare.ratios(folder, rounds).items(), goals, strict=True)
     ]
     pairs = rounds * PAIRS_OF_BLOCKS
     ((_, found_of_all),) = probes.costs(["all"], pairs)
     found = found_of_all["ratio_of_means"]
     goal = f"1.003, the interval below {PROBES_AT_MOST}"
-    cost = against(as_ratio(found), found[2] < PROBES_AT_MOST)
+    cost = marked(as_ratio(found), found[2] < PROBES_AT_MOST)
     return [
         *lines,
         ("mean step with all probes, GPT-2 nano", f"without, {pairs} pairs", cost, goal),
     ]
 
 
-def of_many_cells(cells: int) -> Line:
+def many_cells_line(cells: int) -> Line:
     """What the stages after measuring cost where there are many cells; the goals are for 1,000."""
     steps = 100 * cells
     stages = render.stages(cells, steps)[0].values()
     wall_s = sum(stage.wall_s for stage in stages)
     peak = max(stage.peak_rss_bytes for stage in stages) / 2**20
-    found = against(f"{wall_s:.0f} s, {peak:.0f} MiB", wall_s <= PAGE_S and peak <= PAGE_MIB)
+    found = marked(f"{wall_s:.0f} s, {peak:.0f} MiB", wall_s <= PAGE_S and peak <= PAGE_MIB)
     what = f"all after measuring, {cells:,} cells and {steps:,} steps"
     return (what, "–", found, f"{PAGE_S:.0f} s, {PAGE_MIB:.0f} MiB")
 
@@ -146,7 +146,7 @@ def main() -> None:
     rows: list[str] = []
 
     def add(*lines: Line) -> None:
-        """Keep lines, and print them at once: a later part may fail."""
+        """Keep lines and print them at once, since a later part may fail."""
         for line in lines:
             rows.append(f"| {' | '.join(line)} |\n")
             print(rows[-1], end="", flush=True)
@@ -160,11 +160,11 @@ def main() -> None:
             snakemake(folder, "-n", "report")  # compiles the modules and detects the host
             python("-m", "siliconprof.pipeline.cli", "doctor", folder=folder, check=False)
             times_s = snakemake(folder, "report")
-        add(*of_the_run(folder, times_s))
-        add(*of_the_page(folder))
+        add(*run_lines(folder, times_s))
+        add(*page_lines(folder))
         if asked.rounds:
-            add(*of_the_steps(folder, asked.rounds))
-    add(of_many_cells(asked.cells))
+            add(*step_lines(folder, asked.rounds))
+    add(many_cells_line(asked.cells))
     TABLE.write_text(f"# What the pipeline costs\n\n`make bench` on {about}.\n\n{''.join(rows)}")
 
 

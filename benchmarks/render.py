@@ -27,8 +27,8 @@ from siliconprof.store import record
 STAGES = ("analyse.aggregate", "pipeline.analyse", "render.page")  # those after measuring
 
 
-def longer(made: dict[str, Any], times: int) -> None:
-    """Make a record's series so many times as long."""
+def repeat_series(made: dict[str, Any], times: int) -> None:
+    """Repeat a record's series so many times."""
     made["samples"] *= times
     for point in made["points"]:
         lists = [*point["times"].items(), *(point.get("steps") or {}).items()]
@@ -51,7 +51,7 @@ def synthetic(folder: Path, cells: int, steps: int) -> Path:
     points = [point for made in every for point in made["points"] if point.get("steps")]
     of_steps = sum(len(point["steps"]["kind"]) for point in points)
     for made in every[:cells]:
-        longer(made, ceil(steps / of_steps))
+        repeat_series(made, ceil(steps / of_steps))
         path = results / "records" / f"{record.cell_path(made)}.json"
         own = made["cell"]["host"] == golden[0]["cell"]["host"]
         record.write(made, path, results / "history" if own else None)
@@ -64,7 +64,7 @@ def synthetic(folder: Path, cells: int, steps: int) -> Path:
 
 
 def stages(cells: int, steps: int) -> tuple[dict[str, shared.Done], int]:
-    """What each stage after measuring uses, and the bytes of the page."""
+    """Return the resources of each stage after measuring, and the bytes of the page."""
     with tempfile.TemporaryDirectory() as scratch:
         results, used = synthetic(Path(scratch), cells, steps), {}
         for module in STAGES:

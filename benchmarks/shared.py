@@ -28,7 +28,7 @@ SNAKEMAKE = ("snakemake", "--cores", "1")  # of `python -m`
 
 
 def arguments(doc: str | None, **defaults: Any) -> argparse.Namespace:
-    """What a benchmark is told: options by their defaults, a list or a flag where these are one."""
+    """Parse a benchmark's options, whose defaults tell their types."""
     raw = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=doc, formatter_class=raw)
     for name, default in defaults.items():
@@ -42,7 +42,7 @@ def arguments(doc: str | None, **defaults: Any) -> argparse.Namespace:
 
 
 def experiment(n_workloads: int, **more: Any) -> str:
-    """A config of matrix products that take next to nothing: what surrounds them is looked at.
+    """Return a config of tiny matrix products, for looking at what surrounds a measurement.
 
     Args:
         more: keys of the config.
@@ -78,7 +78,7 @@ def records(folder: Path) -> dict[Path, dict[str, Any]]:
 
 
 def environment(folder: Path, **more: str) -> dict[str, str]:
-    """The variables of a command in a checkout: rules say `python`; no other run's are in it."""
+    """Return the environment of a command in a checkout, without variables of other runs."""
     # Images for containers set the last: every process would compile this package anew.
     others = ("SILICONPROF_", "PYTHONDONTWRITEBYTECODE")
     own = {name: value for name, value in os.environ.items() if not name.startswith(others)}
@@ -87,7 +87,7 @@ def environment(folder: Path, **more: str) -> dict[str, str]:
 
 
 class Done(NamedTuple):
-    """What a command printed, and what it used with the processes that it waited for."""
+    """What a command printed, and the resources that it and its children used."""
 
     output: str
     wall_s: float
@@ -102,7 +102,7 @@ def done(
     check: bool = True,
     **more: str,
 ) -> Done:
-    """A command in a checkout, which ends well.
+    """Run a command in a checkout; return what it printed and used.
 
     Args:
         executable: what is run in the place of the command's first word.
@@ -138,7 +138,7 @@ def workload_of(module: str, **parameters: Any) -> Any:
 
 
 def trained(workload: Any, backend: str, precision: str, threads: int) -> Training:
-    """A training on this host's CPU, with a blank batch, that takes a step on request."""
+    """Return a training on this host's CPU, with a blank batch, that takes a step on request."""
     parameters = workload.parameters | {"dataset_vocab_size": workload.vocab_size}
     return Training(workload, parameters, backend, precision, threads)
 
@@ -153,7 +153,7 @@ def whole_step_s(training: Training) -> float:
 
 
 def ratio(ones: Sequence[float], others: Sequence[float]) -> tuple[float, float, float]:
-    """The median over rounds of one side over the other, and the ends of its 95 % interval.
+    """Return the median ratio of two sides over rounds, and the ends of its 95 % interval.
 
     The interval is by order statistics: now and then a process is slow for all of its life.
     """

@@ -70,7 +70,7 @@ class Browser:
         )
 
     def js(self, script: str, *given: Any) -> Any:
-        """What a script returns."""
+        """Run a script and return its value."""
         return self.driver.execute_script(script, *given)
 
     def one(self, selector: str) -> WebElement:
@@ -86,11 +86,11 @@ class Browser:
         box.click()
 
     def said(self) -> list[str]:
-        """What stands in the console since the last question."""
+        """Return what was written to the console since the last call."""
         return [line["message"] for line in self.driver.get_log("browser")]
 
     def asked_for(self) -> set[str]:
-        """Addresses asked for since the last question, but for data within the page."""
+        """Return the addresses requested since the last call, without data within the page."""
         messages = [
             json.loads(line["message"])["message"] for line in self.driver.get_log("performance")
         ]

@@ -20,7 +20,7 @@ Tables = dict[str, list[dict[str, Any]]]
 def judged(
     folder: Path, entries: Sequence[Mapping[str, Any]], given: Tables
 ) -> list[dict[str, Any]]:
-    """What the stage writes of some claims."""
+    """Run the stage on some claims and tables; return the rows of claims.csv."""
     for name in columns.tables():
         table_files.write(folder / f"tables/{name}.csv", given.get(name, []))
     document = yaml.safe_load(SHIPPED.read_text(encoding="utf-8"))

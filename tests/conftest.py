@@ -99,7 +99,7 @@ def csv_rows(path: Path) -> list[dict[str, str]]:
 
 
 def named(keys: Iterable[str]) -> set[str]:
-    """`backend/workload/precision` of cells."""
+    """Return `backend/workload/precision` for the keys of cells."""
     parts = (key.split("/") for key in keys)
     return {f"{part[2]}/{part[3]}/{part[5]}" for part in parts}
 
@@ -121,7 +121,7 @@ def cpu_cell(backend: str, module: str, parameters: Mapping[str, Any] = {}, **fi
         "device_kind": "cpu",
         "device_index": 0,
         "device_memory_bytes": 2**34,
-        "threads": 2,
+        "threads": 1,  # which is what a worker has cores
         "seed": 0,
         "dataset": None,
         "parameters": defaults(module, **parameters),
@@ -131,7 +131,7 @@ def cpu_cell(backend: str, module: str, parameters: Mapping[str, Any] = {}, **fi
 
 
 def checked(done: subprocess.CompletedProcess[str]) -> subprocess.CompletedProcess[str]:
-    """A command that has ended well."""
+    """Return a finished command; fail with what it printed if its exit status is not 0."""
     if done.returncode:
         said = f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
         raise AssertionError(f"{' '.join(done.args)}: {said}")
@@ -146,7 +146,7 @@ class Checkout:
     environment: dict[str, str] = field(default_factory=dict)
 
     def variables(self, own: Mapping[str, str]) -> dict[str, str]:
-        """The environment of a command in the copy: the tests' without what is theirs alone."""
+        """Return the environment of a command in the copy, without variables of the tests themselves."""
         environment = {
             k: v for k, v in os.environ.items() if not k.startswith(("SILICONPROF_", "PYTEST_"))
         }
@@ -155,7 +155,7 @@ class Checkout:
         return environment | {"PYTHONDONTWRITEBYTECODE": "1"} | self.environment | dict(own)
 
     def begin(self, module: str, *arguments: str, **more: Any) -> subprocess.Popen:
-        """Start `python -m {module} …` in the copy, with its code, and go on."""
+        """Start `python -m {module} …` in the copy, with its code, without waiting for its end."""
         environment = self.variables({"PYTHONPATH": "workflow"} | more.pop("env", {}))
         command = [sys.executable, "-m", module, *arguments]
         return subprocess.Popen(command, cwd=self.path, env=environment, **more)
@@ -231,8 +231,11 @@ def defaults(module: str, **own: Any) -> dict[str, Any]:
     return plugins.load("workloads", module).defaults() | own
 
 
-def opened(name: str, precision: str = "fp32", threads: int = 2, kind: str = "cpu") -> Any:
-    """A backend on this machine's CPU; two threads that wait for each other crawl when busy."""
+def opened(name: str, precision: str = "fp32", threads: int = 1, kind: str = "cpu") -> Any:
+    """Open a backend on this machine's CPU.
+
+    A worker of pytest has one core, on which two threads would wait for each other.
+    """
     backend = plugins.load("backends", name)()
     can, found = backend.available()
     assert can, f"{found}; install envs/cpu.txt"
@@ -241,7 +244,7 @@ def opened(name: str, precision: str = "fp32", threads: int = 2, kind: str = "cp
 
 
 def until(condition: Callable[[], Any], seconds: float = 120) -> Any:
-    """Wait for a condition; its value, or the test fails."""
+    """Wait until a condition holds and return its value; fail after so many seconds."""
     end = time.monotonic() + seconds
     while not (value := condition()):
         assert time.monotonic() < end, f"not within {seconds} s"
@@ -265,7 +268,7 @@ def rounding(terms: int, steps: int = 1) -> float:
 
 
 class NoClock:
-    """The clock of a step that nobody times; split, a lazy framework computes it in parts."""
+    """A clock for steps that are not timed; with `split` a lazy framework still computes phase by phase."""
 
     waits = True
 
@@ -290,9 +293,9 @@ def record_problems(value: Any, part: str) -> list[str]:
 
 @cache
 def fork_server_of_the_tests() -> str | None:
-    """The address of processes that have imported, started once in this worker; None off Linux.
+    """The address of this worker's fork server, whose processes have imported the frameworks.
 
-    They end with it.
+    It is started once and ends with the worker; None off Linux.
     """
     address = f"siliconprof-tests-{secrets.token_hex(8)}"
     try:
@@ -304,7 +307,7 @@ def fork_server_of_the_tests() -> str | None:
 
 @cache
 def code_of_the_tests() -> str:
-    """The folder of what the cells of this worker have compiled; it goes with it."""
+    """The folder of the code that this worker's cells compile; deleted when the worker ends."""
     folder = tempfile.mkdtemp(prefix="siliconprof-tests-")
     atexit.register(shutil.rmtree, folder)
     return f"{folder}/code"
@@ -312,7 +315,7 @@ def code_of_the_tests() -> str:
 
 @cache
 def compile_package() -> str:
-    """Compile and read the package once: thousands of processes in copies would do so one by one.
+    """Compile and hash the package once, so that the processes in its copies need not.
 
     Copies keep the times of the files, by which Python knows that the byte code is theirs; a file
     that a test edits has another time, and is compiled by each process that imports it.
@@ -346,7 +349,7 @@ def checkout(tmp_path: Path) -> Checkout:
 
 
 def own_project(folder: Path, shared: bool = True) -> Checkout:
-    """The same in a folder.
+    """Make a fresh copy of the project in a folder, with a lock of its own.
 
     Args:
         shared: see `Checkout.share_imports`.
@@ -355,7 +358,7 @@ def own_project(folder: Path, shared: bool = True) -> Checkout:
 
 
 def with_own_lock(copy: Checkout, shared: bool = True) -> Checkout:
-    """A copy whose cells wait for no other copy's."""
+    """Give a copy a lock and compiled code of its own, so that its cells wait for no other copy's."""
     if shared:
         copy.share_imports()
     copy.environment["SILICONPROF_LOCK_FILE"] = str(copy.path.parent / "host.lock")
@@ -367,7 +370,7 @@ def with_own_lock(copy: Checkout, shared: bool = True) -> Checkout:
 
 @contextmanager
 def once(tmp_path_factory: pytest.TempPathFactory, name: str) -> Iterator[tuple[Path, bool]]:
-    """(a folder that all workers share, whether its content is to be made now)."""
+    """Yield (a folder that all workers share, whether the caller must fill it)."""
     base = tmp_path_factory.getbasetemp()
     folder = (base.parent if WORKER else base) / name
     made = folder.with_suffix(".made")
@@ -381,7 +384,7 @@ def once(tmp_path_factory: pytest.TempPathFactory, name: str) -> Iterator[tuple[
 
 @pytest.fixture(scope="session")
 def words(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small text, prepared; nobody may change it."""
+    """The folder of a small prepared text; tests must not change it."""
     from siliconprof.datasets import dataset_spec, prepare
 
     entry = {"name": "words", "source": "builtin", "vocab_size": 300, "max_bytes": 100_000}
@@ -393,7 +396,7 @@ def words(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
-    """`TINY`, measured to the page and its files for print; nobody may change it."""
+    """A checkout in which `TINY` was run up to the page and its printed figures; tests must not change it."""
     with once(tmp_path_factory, "tiny") as (folder, missing):
         if missing:
             copy = own_project(folder)
@@ -405,7 +408,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
 
 @pytest.fixture
 def clone(tiny: Checkout, tmp_path: Path) -> Checkout:
-    """`tiny` copied into another folder, with its results and Snakemake's notes."""
+    """A copy of `tiny` that a test may change, with its results and Snakemake's metadata."""
     target = tmp_path / "clone"
     ignore = shutil.ignore_patterns("log", "locks")
     shutil.copytree(tiny.path, target, symlinks=True, ignore=ignore)
@@ -414,7 +417,7 @@ def clone(tiny: Checkout, tmp_path: Path) -> Checkout:
 
 @pytest.fixture(scope="session")
 def golden_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the golden default run, to the page; made once, and nobody may change it."""
+    """The folder of the golden default run, up to the page; tests must not change it."""
     from golden import update
 
     with once(tmp_path_factory, "golden") as (folder, missing):
@@ -425,7 +428,7 @@ def golden_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def default_run(tmp_path_factory: pytest.TempPathFactory) -> Checkout:
-    """The README's default run, made once; nobody may change it. Its output is in output.txt.
+    """The checkout of the README's default run; tests must not change it. Its output is in output.txt.
 
     `SILICONPROF_DEFAULT_RUN` is the checkout, on this machine, where it was made; its output lies beside it.
     """

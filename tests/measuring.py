@@ -14,10 +14,17 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from conftest import ROOT, code_of_the_tests, opened, record_problems, until
+from conftest import (
+    ROOT,
+    code_of_the_tests,
+    fork_server_of_the_tests,
+    opened,
+    record_problems,
+    until,
+)
 from siliconprof import plugins
 from siliconprof.lifetime import PIPELINE_VARIABLE
-from siliconprof.measure import scratch
+from siliconprof.measure import fork_server, scratch
 from siliconprof.session import inventory, operators
 from siliconprof.session.cell_run import CellRun
 from siliconprof.session.resolved_cell import ResolvedCell
@@ -39,7 +46,7 @@ def own_environment(search: Sequence[Path] = (), **more: str) -> dict[str, str]:
 
 
 def python(program: str, *arguments: str, **environment: str) -> str:
-    """What a program of Python prints in a process of its own."""
+    """Run a Python program in a new process and return what it prints."""
     command = [sys.executable, "-c", program, *arguments]
     done = subprocess.run(
         command, env=own_environment(**environment), capture_output=True, text=True, check=False
@@ -56,7 +63,10 @@ def by_hand(
     preexec_fn: Callable[[], None] | None = None,
     **environment: str,
 ) -> dict[str, Any]:
-    """The record that this checkout's command leaves of a cell, as `record.json` in a folder.
+    """Measure a cell by this checkout's command and return its record, `record.json` in a folder.
+
+    Its process is forked from one that has imported, unless it is to start otherwise by `search` or
+    `preexec_fn`.
 
     Args:
         search: see `own_environment`.
@@ -66,6 +76,8 @@ def by_hand(
     # Checks of kernels are made once, as in a run.
     own = {"SILICONPROF_LOCK_FILE": str(folder / "host.lock"), PIPELINE_VARIABLE: str(os.getpid())}
     own[scratch.CODE_VARIABLE] = code_of_the_tests()
+    if not search and preexec_fn is None and (address := fork_server_of_the_tests()):
+        own[fork_server.SERVER_VARIABLE] = address
     command = [sys.executable, "-m", "siliconprof.measure", "--cell", cell.to_json()]
     done = subprocess.run(
         [*command, "--output", "record.json", *options],
@@ -81,7 +93,7 @@ def by_hand(
 
 @contextmanager
 def busy(core: int) -> Iterator[None]:
-    """Another process keeps a core busy."""
+    """Keep a core busy by another process."""
     program = f"import os; os.sched_setaffinity(0, {{{core}}}); print(flush=True)\nwhile True: pass"
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as other:
         try:
@@ -98,7 +110,7 @@ def session_of(cell: Cell) -> CellRun:
 
 
 def watched(backend: Any, step: Callable[[], Any], clock: PhaseClock) -> dict[str, Any]:
-    """`operators` of a training's point."""
+    """Return `operators` of a training's point, from watching a step."""
     session: Any = SimpleNamespace(
         backend=backend,
         cell=SimpleNamespace(timing={}),
@@ -110,7 +122,7 @@ def watched(backend: Any, step: Callable[[], Any], clock: PhaseClock) -> dict[st
 
 
 def sampled(session: Any, seconds: float, **more: Any) -> Sampler:
-    """Take the samples of so long; the session's flags are filled afterwards."""
+    """Sample for so many seconds; the session has its flags afterwards."""
     with Sampler(session, **more) as taken:
         time.sleep(seconds)
         until(  # on a busy host its thread, which ends where no probe is left, may be late
@@ -152,7 +164,7 @@ class Training:
         return self.stepper.step(self.batch, self.clock)
 
     def operators(self) -> list[dict[str, Any]]:
-        """Rows of the operators of a second step as a record has them, without times."""
+        """Return the operator rows of a second step as a record has them, without times."""
         watched = operators.Operators(self.backend.profiler, self.clock, {})
         for watches in (False, True):
             self.clock.start(split=True)

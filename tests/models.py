@@ -16,6 +16,17 @@ SMOLLM2 |= {"num_hidden_layers": 30, "num_attention_heads": 9, "num_key_value_he
 SMOLLM2 |= {"vocab_size": 49152, "tie_word_embeddings": True}
 
 
+# Of workloads whose defaults are large, or whose shapes may come from elsewhere.
+TRANSFORMER = {"n_layer": 1, "n_embd": 8, "n_head": 1, "seq_len": 8, "batch_size": 2}
+SMALL: dict[str, dict[str, Any]] = {
+    "matmul": {"shapes": [[1, 8, 8, 8]]},
+    "bandwidth": {"sweep_factor": 64},
+    "optimizer_sweep": TRANSFORMER | {"steps": 3, "sweep": {"learning_rate": [0.001, 0.01]}},
+    "transformer_grid": {key: [value] for key, value in TRANSFORMER.items()}
+    | {"min_run_time_s": 0.01},
+}
+
+
 def example(schema: dict[str, Any]) -> Any:
     """The smallest value that a key without a default takes, of its JSON schema."""
     schema = schema.get("anyOf", [schema])[0]
@@ -31,12 +42,8 @@ def parameters_of(name: str, **more: Any) -> dict[str, Any]:
     plugin = plugins.load("workloads", name)
     schema = store_model.model_of(plugin.Parameters, store_model.Part).model_json_schema()
     needed = {key: example(schema["properties"][key]) for key in schema.get("required", ())}
-    own = plugin.defaults() | needed
-    if name == "matmul":  # its shapes may come from elsewhere, so none are required
-        own["shapes"] = [[1, 8, 8, 8]]
-    if name == "optimizer_sweep":  # whole trainings
-        own |= {"n_layer": 1, "n_embd": 8, "n_head": 1, "seq_len": 8, "batch_size": 2, "steps": 3}
-    return own | {"dataset_vocab_size": 300} | more
+    small = SMALL.get(name, {})
+    return plugin.defaults() | needed | small | {"dataset_vocab_size": 300} | more
 
 
 def model(module: str, **own: Any) -> Any:

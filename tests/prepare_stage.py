@@ -7,6 +7,7 @@ import io
 import json
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,18 +33,52 @@ def as_json(dataset: dict[str, Any]) -> str:
     return json.dumps({key: value for key, value in dataset.items() if value is not None})
 
 
-def run_stage(
-    dataset: dict[str, Any], output: Path, home: Path, pythonpath: Path | None = None, **env: str
+def run_python(
+    *arguments: str, home: Path, search: Sequence[Path] = (), **env: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run the stage with a hub home; offline unless there is a hub."""
+    """Run Python with a hub home; offline unless there is a hub."""
     offline = {} if "HF_ENDPOINT" in env else {"HF_HUB_OFFLINE": "1"}
-    search = [pythonpath] if pythonpath else []
     environment = own_environment(search, HF_HOME=str(home), **offline | env)
-    command = [sys.executable, "-m", "siliconprof.datasets.prepare"]
-    command += ["--dataset", as_json(dataset), "--output-dir", str(output)]
+    command = [sys.executable, *arguments]
     return subprocess.run(
         command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120
     )
+
+
+def run_stage(
+    dataset: dict[str, Any], output: Path, home: Path, **more: Any
+) -> subprocess.CompletedProcess[str]:
+    """Run the stage as a user does; `more` as `run_python` takes it."""
+    words = ("--dataset", as_json(dataset), "--output-dir", str(output))
+    return run_python("-m", "siliconprof.datasets.prepare", *words, home=home, **more)
+
+
+PREPARE_EACH = """
+import json, os, sys
+from pathlib import Path
+from siliconprof.datasets import dataset_spec, prepare
+refusals = {}
+for folder, dataset in json.loads(sys.argv[1]).items():
+    try:
+        prepare.main(dataset=dataset, output_dir=Path(folder))
+    except dataset_spec.PrepareError as error:
+        refusals[folder] = str(error)
+print(json.dumps(refusals), flush=True)
+os._exit(0)  # as the stage ends
+"""
+
+
+def prepare_each(datasets: Mapping[Path, dict[str, Any]], home: Path, **env: str) -> dict[str, str]:
+    """Prepare data sets in their folders; folder -> the line with which its data set is refused.
+
+    In one new process: the hub's client takes seconds to import, and reads its variables then.
+    """
+    words = json.dumps({str(folder): as_json(dataset) for folder, dataset in datasets.items()})
+    run = run_python("-c", PREPARE_EACH, words, home=home, **env)
+    assert (run.returncode, run.stderr) == (0, ""), run.stderr
+    refusals: dict[str, str] = json.loads(run.stdout.splitlines()[-1])
+    assert not any("\n" in line for line in refusals.values())
+    return refusals
 
 
 def prepare_here(dataset: dict[str, Any], output: Path, **more: str) -> dict[str, Any]:

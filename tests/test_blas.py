@@ -23,7 +23,7 @@ def product(shape: list[int]) -> Cell:
     """A product in MLX on this machine's CPU, everything else as it is by default."""
     timing = {"iterations": 10, "max_iterations": 10}
     own = {"shapes": [shape], "burst": 0}
-    return cpu_cell("mlx", "matmul", own, workload="product", threads=1, timing=timing)
+    return cpu_cell("mlx", "matmul", own, workload="product", timing=timing)
 
 
 # A system without OpenBLAS, as Python's loader sees it.

@@ -13,7 +13,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
-from conftest import Checkout, cpu_cell, record_problems
+from conftest import PRODUCT, Checkout, cpu_cell, record_problems
 from hosts_by_answers import DOCUMENTED, GIB, QUERY, documented, plan_of
 from measuring import session_of
 from models import tokens
@@ -95,6 +95,14 @@ def on(project: Checkout, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]
     return answer
 
 
+@pytest.fixture
+def one_product(tmp_path: Path) -> tuple[str, ...]:
+    """The words of a command by which its experiment is a product, which plans faster than the default."""
+    file = tmp_path / "product.yaml"
+    file.write_text(json.dumps({"workloads": {"product": PRODUCT}}), encoding="utf-8")
+    return ("--configfile", str(file), "--replace-workflow-config")
+
+
 def cells_of(made: Any, **axes: Any) -> list[dict[str, Any]]:
     """The plan's cells that are there by these axes."""
     return [
@@ -171,7 +179,7 @@ def test_a_step_that_a_gradient_scaler_skips_is_not_timed(
     monkeypatch.setattr(torch.amp, "GradScaler", partial(torch.amp.GradScaler, init_scale=1.0))
     timing = {"iterations": 4, "max_iterations": 4, "energy_window_s": 0}
     sizes = {"size": "nano", "batch_size": 2, "seq_len": 16, "dataset_vocab_size": 512}
-    how = {"precision": "amp-fp16", "trainer": "plain", "threads": 1, "timing": timing}
+    how = {"precision": "amp-fp16", "trainer": "plain", "timing": timing}
     session = session_of(cpu_cell("torch-cpu", "gpt2", sizes, **how))
     stepper = session.backend.stepper(session.workload, 5)
     loss, calls = stepper.training_loss, count()
@@ -209,10 +217,13 @@ FIRST, SECOND = (f"GPU-{digits}-d72c-4106-c12f-20bd9faed9f6" for digits in ("893
     ],
 )
 def test_each_of_two_equal_cards_is_seen_by_its_own_cells_alone(
-    visible: str | None, own: tuple[str, str], on: Callable[..., Any]
+    visible: str | None,
+    own: tuple[str, str],
+    on: Callable[..., Any],
+    one_product: tuple[str, ...],
 ) -> None:
     """Under both frameworks, in whichever form the shell names the cards; their ids differ."""
-    made = on(ADA, ADA, visible=visible)
+    made = on(ADA, ADA, visible=visible, words=one_product)
     shell = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
     for device, name in zip(("rtx-4090", "rtx-4090-2"), own, strict=True):
         cells = [Cell(**entry["cell"]) for entry in cells_of(made, device=device)]
@@ -223,11 +234,13 @@ def test_each_of_two_equal_cards_is_seen_by_its_own_cells_alone(
     assert len(cells_of(made, device="rtx-4090")) == len(cells_of(made, device="rtx-4090-2"))
 
 
-def test_a_slice_of_a_card_is_a_device_by_its_own_name(on: Callable[..., Any]) -> None:
+def test_a_slice_of_a_card_is_a_device_by_its_own_name(
+    on: Callable[..., Any], one_product: tuple[str, ...]
+) -> None:
     """A process sees one, and its name is not taken for the whole card's."""
     part = Card("NVIDIA A100-SXM4-40GB MIG 1g.5gb", 5, "8.0")
     names = [f"MIG-c7384736-a75d-5afc-978f-d2f1294409f{digit}" for digit in (1, 2)]
-    made = on(part, visible=",".join(names))
+    made = on(part, visible=",".join(names), words=one_product)
     (device,) = {e["cell"]["device"] for e in cells_of(made, device_kind="gpu")}
     assert device == "gpu-nvidia-a100-sxm4-40gb-mig-1g-5gb"
     for entry in cells_of(made, device=device):
@@ -239,9 +252,11 @@ def test_a_slice_of_a_card_is_a_device_by_its_own_name(on: Callable[..., Any]) -
     assert reason.endswith("and one slice (MIG) for a process")
 
 
-def test_a_card_that_is_not_there_is_one_line(on: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_card_that_is_not_there_is_one_line(
+    on: Callable[..., Any], one_product: tuple[str, ...], tmp_path: Path
+) -> None:
     """Named by CUDA_VISIBLE_DEVICES, or by the config's `devices`."""
-    made = on(ADA, visible=f"{FIRST},GPU-typo")
+    made = on(ADA, visible=f"{FIRST},GPU-typo", words=one_product)
     assert "backend torch-cuda: CUDA_VISIBLE_DEVICES names 2 GPUs, of which" in plan.as_text(made)
     state = made["backends_unavailable"]["torch-cuda"]
     assert "\n" not in state["reason"] and state["fix"] == "name those that `nvidia-smi -L` lists"
@@ -258,7 +273,7 @@ BUSY = "CUDA error: CUDA-capable device(s) is/are busy or unavailable"
 
 
 def test_a_card_that_one_process_may_use_is_asked_by_one_after_the_other(
-    on: Callable[..., Any],
+    on: Callable[..., Any], one_product: tuple[str, ...]
 ) -> None:
     """torch's and MLX's look at it at once, and the later finds it busy."""
 
@@ -271,12 +286,12 @@ def test_a_card_that_one_process_may_use_is_asked_by_one_after_the_other(
             is_busy = name == "mlx-gpu" and not next(self.looks)
             return {"error": f"RuntimeError: {BUSY}"} if is_busy else super().__getitem__(name)
 
-    made = on(ADA, probed=Busy(answers(ADA)))
+    made = on(ADA, probed=Busy(answers(ADA)), words=one_product)
     assert [*made["backends_unavailable"]] == ["torch-mps"]
     used = {e["cell"]["backend"] for e in cells_of(made, device_kind="gpu")}
     assert used == {"torch-cuda", "mlx"}
     held = answers(ADA) | {"torch-cuda": {"error": f"RuntimeError: {BUSY}"}}
-    fix = on(ADA, probed=held)["backends_unavailable"]["torch-cuda"]["fix"]
+    fix = on(ADA, probed=held, words=one_product)["backends_unavailable"]["torch-cuda"]["fix"]
     assert fix == EXCLUSIVE and "`sudo nvidia-smi -c 0`" in fix
 
 

@@ -63,7 +63,7 @@ def garments(n_train: int, n_validation: int, n_test: int) -> training_data.Imag
 
 def cell(backend: str, module: str, timing: dict[str, Any] | None = None, **more: Any) -> Cell:
     """A training on this machine's CPU."""
-    how = {"trainer": "epochs", "threads": 1, "timing": timing or {}}
+    how = {"trainer": "epochs", "timing": timing or {}}
     return cpu_cell(backend, module, {"batch_sizes": [32]} | more, **how)
 
 
@@ -86,7 +86,7 @@ def test_parameters_are_keras_s(name: str) -> None:
     assert {"mlp": 435_402, "cnn": 93_322, "lstm": 81_674} == PARAMETERS
     assert workload(name).weights.n_parameters() == PARAMETERS[name]
     for backend in BACKENDS:
-        stepper = opened(backend, threads=1).stepper(workload(name), 0)
+        stepper = opened(backend).stepper(workload(name), 0)
         seen = stepper.dtypes(images(0, 32))
         assert seen == {
             "trained_parameters": PARAMETERS[name],
@@ -179,7 +179,7 @@ def test_networks_are_keras_s_in_torch_and_mlx(name: str) -> None:
     first = float(-np.log(shares[np.arange(32), batch["labels"]]).mean())
     losses = {}
     for backend in BACKENDS:
-        stepper = opened(backend, threads=1).stepper(ours, 1)
+        stepper = opened(backend).stepper(ours, 1)
         outputs = stepper.outputs(batch)
         assert outputs.dtype == np.float32
         np.testing.assert_allclose(

@@ -110,7 +110,7 @@ def test_what_the_layers_keep_is_counted_tensor_by_tensor(
     data = {"dataset_clip_seconds": 1} if module == "whisper" else {"seq_len": 96}
     workload = plugins.load("workloads", module)(parameters(module, **data, **own))
     opened = plugins.load("backends", backend)()
-    opened.open("cpu", 0, 2, precision)
+    opened.open("cpu", 0, 1, precision)
     profile = opened.memory_profile
     if backend == "torch-cpu" and not fused:
         profile = footprint.MemoryProfile(keeps_scores=True, scores_fp32=True)

@@ -75,7 +75,7 @@ def cells(project: Checkout) -> dict[tuple[str, str, str], dict[str, Any]]:
 def measure(
     project: Checkout, cell: dict[str, Any], name: str, **environment: str
 ) -> dict[str, Any]:
-    """The record of a cell, under a lock of its own."""
+    """Measure a cell under a lock of its own and return its record."""
     output = project.path / "own" / f"{name}.json"
     project.stage(
         "measure",
@@ -94,7 +94,7 @@ def study(project: Checkout, cells: dict) -> dict[tuple[str, str, str], dict[str
 
 
 def losses(record: dict[str, Any]) -> list[float]:
-    """Of the first twelve steps of a cell that went well; it may have made more."""
+    """The losses of the first twelve steps of a successful cell."""
     assert record["status"] == "ok", record["reason"]
     (point,) = record["points"]
     assert len(point["loss"]) >= 12

@@ -29,9 +29,9 @@ SEARCH = {
 
 
 def cell(backend: str, module: str, own: dict[str, Any], repeats: int = 2, **axes: Any) -> Cell:
-    """An operation; two threads would wait for each other wherever tests share the cores."""
+    """A cell of an operation."""
     timing = {"iterations": repeats, "max_iterations": repeats, "retries": 0}
-    return cpu_cell(backend, module, own, threads=1, timing=timing, **axes)
+    return cpu_cell(backend, module, own, timing=timing, **axes)
 
 
 def points(record: dict[str, Any]) -> list[dict[str, Any]]:
@@ -129,7 +129,7 @@ def test_a_product_beside_a_busy_process_is_tried_again_and_marked(
     core = min(os.sched_getaffinity(0))
     own = {"shapes": [[1, 512, 512, 512]], "burst": 0}  # longer than a turn of the scheduler
     timing = {"iterations": 30, "max_iterations": 1000, "budget_s": 0.3, "retry_budget_s": 2}
-    asked = cpu_cell(backend, "matmul", own, timing=timing | {"retries": 0})
+    asked = cpu_cell(backend, "matmul", own, threads=2, timing=timing | {"retries": 0})
     with busy(core):
         made = by_hand(asked, tmp_path, preexec_fn=lambda: os.sched_setaffinity(0, {core}))
     (point,) = made["points"]

@@ -286,19 +286,22 @@ def test_a_gap_of_a_disturbed_training_has_no_causes(
 def test_operators_of_another_moment_are_as_long_as_the_trainings_own_steps(tmp_path: Path) -> None:
     """Whole steps beside them tell how much slower the machine was when they were timed."""
 
-    def seconds(slower: float, name: str) -> list[float]:
+    def results_of(slower: float) -> Path:
         fast, slow = pair()
         beside = slow["points"][0]["operators"]
         for values in (*beside["phases"].values(), *(row["seconds"] for row in beside["rows"])):
             values[:] = [slower * one for one in values]
         own_s = slow["points"][0]["times"]["whole_step_s"]
         beside["whole_step_s"] = [slower * one for one in own_s]
-        results, _ = gap(tmp_path / f"{name}-{slower}", [fast, slow])
-        rows = (row for row in table(results, name) if row["workload"] == "gpt2-nano-hf")
-        return [row["seconds"] for row in rows]
+        return gap(tmp_path / str(slower), [fast, slow])[0]
 
+    both = results_of(2.0), results_of(1.0)
     for name in ("operators", "step_parts"):
-        assert seconds(2.0, name) == pytest.approx(seconds(1.0, name))
+        slower, usual = (
+            [row["seconds"] for row in table(results, name) if row["workload"] == "gpt2-nano-hf"]
+            for results in both
+        )
+        assert slower == pytest.approx(usual)
 
 
 # How a pair is, what its causes take in ms, and the verdict.

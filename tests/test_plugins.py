@@ -236,8 +236,8 @@ def test_kernels_give_points_that_a_record_takes(
     monkeypatch.setattr(caches, "last_level_bytes", lambda: (2**20, "of the test"))
     plugin = plugins.load("workloads", name)
     reads = any(text.startswith("dataset:") for text in plugin.problems(parameters_of(name), None))
-    own = {"threads": 1, "dataset": str(words) if reads else None}  # a worker has one core
-    session = session_of(cpu_cell(backend, name, parameters_of(name), **own))
+    data = str(words) if reads else None
+    session = session_of(cpu_cell(backend, name, parameters_of(name), dataset=data))
     began = time.perf_counter()
     try:
         session.workload.measure(session)

@@ -28,6 +28,7 @@ from prepare_stage import (
     changed_sources,
     made,
     objection,
+    prepare_each,
     prepare_here,
     refused,
     run_stage,
@@ -125,7 +126,7 @@ def test_builtin_data_are_the_same_on_every_host(kind: str, tmp_path: Path) -> N
     for file in files:  # what an earlier, different run left
         file.write_text("old")
     for environment in (dict.fromkeys(threads, "2"), plain):
-        run = run_stage(dataset, output, tmp_path, pythonpath=poison, **environment)
+        run = run_stage(dataset, output, tmp_path, search=[poison], **environment)
         facts, _ = made(output, run)
         contents.append([file.read_bytes() for file in files])
     assert contents[0] == contents[1]
@@ -325,44 +326,39 @@ def hub(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         yield endpoint
 
 
-@pytest.mark.parametrize(
-    ("dataset", "expected", "commit"),
-    [(HUB, joined("plain test", 40), COMMIT), (PTB, joined("train", 60), hub_server.OTHER_COMMIT)],
-)
-def test_hub_and_its_cache(
-    hub: str, tmp_path: Path, dataset: dict[str, Any], expected: str, commit: str
-) -> None:
-    home, output = tmp_path / "home", tmp_path / "data"
-    online, text = tokens_of(output, run_stage(dataset, output, home, HF_ENDPOINT=hub))
-    assert (text, online["revision"]) == (expected, commit)
-    assert online["asked_revision"] == dataset.get("revision")
+def test_hub_and_its_cache(hub: str, tmp_path: Path) -> None:
+    home, folders = tmp_path / "home", {tmp_path / one["name"]: one for one in (HUB, PTB)}
+    assert prepare_each(folders, home, HF_ENDPOINT=hub) == {}
+    online = [tokens_of(folder) for folder in folders]
+    assert [text for _, text in online] == [joined("plain test", 40), joined("train", 60)]
+    revisions = [(facts["asked_revision"], facts["revision"]) for facts, _ in online]
+    assert revisions == [(None, COMMIT), (CONVERTED, hub_server.OTHER_COMMIT)]
 
     # That run cached the README at most: not a copy that can be read without the hub.
-    refused(run_stage(dataset, output, home), dataset["path"], "neither the hub nor its cache has")
+    refusals = prepare_each(folders, home)
+    for folder, dataset in folders.items():
+        assert f"neither the hub nor its cache has hub '{dataset['path']}" in refusals[str(folder)]
 
-    hub_server.download(hub, home, dataset["path"], "dataset", dataset.get("revision"))
-    assert tokens_of(output, run_stage(dataset, output, home)) == (online, text)
+    for dataset in folders.values():
+        hub_server.download(hub, home, dataset["path"], "dataset", dataset.get("revision"))
+    assert prepare_each(folders, home) == {}
+    assert [tokens_of(folder) for folder in folders] == online
 
 
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
+def test_what_no_hub_has_is_one_line(hub: str, tmp_path: Path) -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
         ({"path": "mozilla-foundation/common_voice_17_0"}, "set source: folder"),  # emptied
-        (
-            {"path": "owner/none"},
-            "neither the hub nor its cache has hub 'owner/none'; RepositoryNot",
-        ),
+        ({"path": "owner/none"}, "neither the hub nor its cache has hub 'owner/none'; RepositoryNot"),
         ({"path": "tests"}, "set source: folder"),  # a folder here
         (PTB | {"revision": None}, f"scripts are no longer supported; set revision: {CONVERTED}"),
         (PTB | {"subset": "ptb"}, "doesn't contain any data files; correct subset"),
         (PTB | {"split": "dev"}, "'dev'; validation"),
-    ],
-)
-def test_what_no_hub_has_is_one_line(
-    hub: str, tmp_path: Path, changes: dict[str, Any], words: str
-) -> None:
-    run = run_stage(HUB | {"split": None} | changes, tmp_path / "data", tmp_path, HF_ENDPOINT=hub)
-    refused(run, *words.split("; "))
+    ]  # fmt: skip
+    datasets = {tmp_path / str(n): HUB | {"split": None} | own for n, (own, _) in enumerate(cases)}
+    refusals = prepare_each(datasets, tmp_path / "home", HF_ENDPOINT=hub)
+    for folder, (_, words) in zip(datasets, cases, strict=True):
+        assert all(word in refusals[str(folder)] for word in words.split("; ")), words
+        assert not folder.exists()
 
 
 # A given tokenizer ------------------------------------------------------------------------------
@@ -402,10 +398,11 @@ def test_a_given_tokenizer(gpt2_like: Path, tmp_path: Path) -> None:
     assert (output / "tokenizer.json").read_bytes() == given
 
     named = dataset | {"tokenizer": "owner/tok"}
+    asked = {output: named, tmp_path / "no": dataset | {"tokenizer": "owner/no"}}
     with hub_server.served({"owner/tok": {"main": gpt2_like}}) as endpoint:
-        online = tokens_of(output, run_stage(named, output, home, HF_ENDPOINT=endpoint))[0]
-        none = run_stage(dataset | {"tokenizer": "owner/no"}, output, home, HF_ENDPOINT=endpoint)
-        refused(none, "no folder 'owner/no'", "leave it out")
+        (refusal,) = prepare_each(asked, home, HF_ENDPOINT=endpoint).values()
+    assert "no folder 'owner/no'" in refusal and "leave it out" in refusal
+    online = tokens_of(output)[0]
     assert (online["sha256"], online["tokenizer_revision"]) == (facts["sha256"], COMMIT)
     assert tokens_of(output, run_stage(named, output, home))[0] == online  # now from the cache
 

@@ -102,7 +102,7 @@ def write_parquet(root: Path, parts: dict[str, tuple[Any, Any]]) -> None:
 
 
 def check_fashion(facts: dict[str, Any], data: training_data.ImageData) -> None:
-    """What the two splits must have become."""
+    """Check what was prepared of the two splits."""
     assert np.array_equal(data.images, np.concatenate([TRAIN[0][ROWS], TEST[0][:10]]))
     assert np.array_equal(data.labels, np.concatenate([TRAIN[1][ROWS], TEST[1][:10]]))
     assert facts["synthetic"] is False

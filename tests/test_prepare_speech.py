@@ -158,7 +158,7 @@ SKIPPED = {
 def check_common_voice(
     facts: dict[str, Any], data: training_data.SpeechData, texts: list[str]
 ) -> None:
-    """What the five or six clips must have become."""
+    """Check what was prepared of the five or six clips."""
     assert texts == [SENTENCES[i] for i in (0, 1, 3)]
     assert facts["n_clips"] == 3 and facts["synthetic"] is False
     assert facts["sampling_rate_hz"] == RATE

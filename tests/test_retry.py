@@ -10,7 +10,7 @@ import pytest
 from conftest import NANO, PRODUCT, TABLE, TINY, Checkout, codes
 from siliconprof.store import record
 
-CONFIG = TINY | {"backends": ["mlx"], "workloads": {"product": PRODUCT, "one": NANO}}
+CONFIG = TINY | {"backends": ["mlx"], "workloads": {"another": PRODUCT, "one": NANO}}
 
 
 def records(checkout: Checkout, folder: str, workload: str) -> list[Path]:
@@ -36,34 +36,34 @@ ForeignLoad.cores = lambda self, wall_s: {now}
 """
 
 
-def disturb(checkout: Checkout, cells: int, now: float) -> None:
+def disturb(clone: Checkout, cells: int, now: float) -> None:
     """Have another process disturb the first cells of a copy of the project."""
-    with open(checkout.path / "workflow/siliconprof/probes/interference.py", "a") as module:
-        seen = str(checkout.path.parent / "seen")
+    with open(clone.path / "workflow/siliconprof/probes/interference.py", "a") as module:
+        seen = str(clone.path.parent / "seen")
         module.write(DISTURBING.format(seen=seen, cells=cells, now=now))
 
 
 def contended(data: dict[str, Any]) -> bool:
-    """Whether a record says that other processes disturbed it."""
+    """Whether a record is flagged as disturbed by other processes."""
     return "contended" in codes(data)
 
 
 @pytest.mark.slow
-def test_a_disturbed_training_is_measured_once_more(checkout: Checkout) -> None:
+def test_a_disturbed_training_is_measured_once_more(clone: Checkout) -> None:
     """The tables show the second record, and the next run has nothing to do; a product stays."""
-    disturb(checkout, cells=2, now=0.0)
-    checkout.configure(**CONFIG, remeasure_contended_s=600)
-    checkout.snakemake(TABLE)
-    (product,) = records(checkout, "history", "product")
+    disturb(clone, cells=2, now=0.0)
+    clone.configure(**CONFIG, remeasure_contended_s=600)
+    clone.snakemake(TABLE)
+    (product,) = records(clone, "history", "another")
     assert contended(json.loads(product.read_text()))
-    (path,) = records(checkout, "records", "one")
+    (path,) = records(clone, "records", "one")
     second = record.read(path)
-    made = [json.loads(one.read_text()) for one in records(checkout, "history", "one")]
+    made = [json.loads(one.read_text()) for one in records(clone, "history", "one")]
     (first,) = (one for one in made if "instead_of" not in one["method"])
     assert second["method"]["instead_of"] == first["sha256"] and len(made) == 2
     assert contended(first) and not contended(second)
-    assert second["started_at"] in (checkout.path / TABLE).read_text(encoding="utf-8")
-    assert "Nothing to be done" in checkout.snakemake(TABLE).stderr
+    assert second["started_at"] in (clone.path / TABLE).read_text(encoding="utf-8")
+    assert "Nothing to be done" in clone.snakemake(TABLE).stderr
 
 
 @pytest.mark.slow
@@ -71,14 +71,14 @@ def test_a_disturbed_training_is_measured_once_more(checkout: Checkout) -> None:
     ("now", "budget_s", "tries"), [(0.0, 600, 2), (1.0, 600, 1), (0.0, 0.001, 1)]
 )
 def test_the_less_disturbed_record_stays(
-    checkout: Checkout, now: float, budget_s: float, tries: int
+    clone: Checkout, now: float, budget_s: float, tries: int
 ) -> None:
     """Here the first, since the second is disturbed as much; on a busy host, or beyond the budget,
     there is none."""
-    disturb(checkout, cells=99, now=now)
-    checkout.configure(**CONFIG | {"workloads": {"one": NANO}}, remeasure_contended_s=budget_s)
-    checkout.snakemake("measured")
-    (path,) = records(checkout, "records", "one")
+    disturb(clone, cells=99, now=now)
+    clone.configure(**CONFIG | {"workloads": {"one": NANO}}, remeasure_contended_s=budget_s)
+    clone.snakemake("measured")
+    (path,) = records(clone, "records", "one")
     stands = record.read(path)
     assert contended(stands) and "instead_of" not in stands["method"]
-    assert len(records(checkout, "history", "one")) == tries
+    assert len(records(clone, "history", "one")) == tries

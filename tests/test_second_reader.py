@@ -78,15 +78,7 @@ UNREAD = {"source", "record", "unit", "blas", "reason", "why_not", "whose", "dat
 UNREAD |= {"ceiling_how", "ceiling_format", "last_level_cache_bytes"}
 UNREAD |= {"main_cause", "cause_of"}  # of the parts of a step: see attribution.csv
 UNREAD |= {"lora_trainable"}  # by the memory model, of trainings that were not run too
-UNREAD |= {
-    "how",
-    "operation",
-    "verdict",
-    "against",
-    "remark",
-    "note",
-    "same_setup",
-}  # golden tables'
+UNREAD |= set("how operation verdict against remark note same_setup".split())  # golden tables'
 UNREAD |= {"product_how", "memory_how", "cache_how"}
 OF_POINTS = re.compile(  # all of points.csv that is computed
     r"(?!autorange).*_(n|median_s|q25_s|q75_s|low_s|high_s)|(burst_)?flop_per_s|(bytes|samples|tokens)_per_s"

@@ -283,9 +283,10 @@ def test_a_gpu_that_is_lost_is_one_line(
     """The cell fails with CUDA's own error, and where it came."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(ACCEPT, "1")
-    own = parameters_of("transformer_grid", n_layer=[1, 2], n_embd=[32], seq_len=[16])
+    sizes = {"n_layer": [1, 2], "n_embd": [32], "seq_len": [16], "min_run_time_s": 0.2}
+    own = parameters_of("transformer_grid", **sizes)
     gpu = {"device_kind": "gpu", "device_memory_bytes": H200.memory_bytes, "timing": TIMING}
-    cell = cpu_cell("torch-cuda", "transformer_grid", own, threads=1, **gpu)
+    cell = cpu_cell("torch-cuda", "transformer_grid", own, **gpu)
     spec = json.loads(card["SILICONPROF_SIMULATED"]) | {"lost_after": 600}
     lost = {"SILICONPROF_SIMULATED": json.dumps(spec), "SILICONPROF_LOCK_FILE": "host.lock"}
     command = ["-m", "siliconprof.measure", "--cell", cell.to_json(), "--output", "record.json"]

@@ -56,7 +56,7 @@ def agreement(pairs: int, most_pairs: int) -> tuple[float, float, float]:
 
     # One thread, because a second one waits for whoever else has its core; some milliseconds a
     # call, so that the Timer's block is one call and both are medians of the same thing.
-    path = opened("torch-cpu", threads=1)
+    path = opened("torch-cpu")
     arrays = path.arrays
     a, b = arrays.normal((1, 640, 640), 0), arrays.normal((1, 640, 640), 1)
     timer = Timer("matmul(a, b)", globals={"matmul": torch.matmul, "a": a, "b": b}, num_threads=1)

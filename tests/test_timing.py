@@ -145,51 +145,41 @@ def test_median_interval_is_the_narrowest_exact_one(size: int) -> None:
     assert below * 100 <= 3 * 2**size < one_more * 100  # 3 % on either side
 
 
-def ranks(interval: Callable[[Sequence[float]], tuple[float, float]], size: int) -> int:
-    """Values that lie below an interval's low end, which are as many as above its high end."""
-    values = [float(i) for i in range(size)]
-    random.Random(size).shuffle(values)
-    low, high = interval(values)
-    assert high == size - 1 - low
-    return int(low)
+@pytest.mark.parametrize("size", [2, 3, 4, 5])
+def test_of_too_few_values_the_median_interval_is_the_range(size: int) -> None:
+    assert statistics.median_interval(range(size)) == (0, size - 1)
 
 
-@pytest.mark.parametrize(
-    ("interval", "correlation", "fewest"),
-    [
-        (statistics.median_interval, 0.0, 6),
-        (statistics.block_median_interval, 0.4, formatting.FEWEST_OF_INTERVAL),
-    ],
-)
-def test_an_interval_covers_94_percent_and_no_narrower_one_does(
-    interval: Callable[[Sequence[float]], tuple[float, float]], correlation: float, fewest: int
-) -> None:
-    """Simulated: draws that are independent or resemble their neighbours; the true median is 0."""
-    resolved_cells, source, missed = 100_000, np.random.default_rng(3), 0.003
-    value = source.standard_normal(resolved_cells)
+def test_an_interval_of_blocks_covers_94_percent_and_no_narrower_one_does() -> None:
+    """Simulated: each draw resembles the one before it; the true median is 0."""
+    runs, source, missed, correlation = 100_000, np.random.default_rng(3), 0.003, 0.4
+    value = source.standard_normal(runs)
     below = (value < 0).astype(int)
     for size in range(2, 41):
-        new = source.standard_normal(resolved_cells)
+        new = source.standard_normal(runs)
         value = correlation * value + math.sqrt(1 - correlation**2) * new
         below += value < 0
         middle = np.minimum(below, size - below)
 
-        def covered(low: int, middle: Any = middle) -> float:
-            return float((middle > low).mean())
+        def covered(rank: int, middle: Any = middle) -> float:
+            return float((middle > rank).mean())
 
-        low = ranks(interval, size)
-        if size < fewest:
+        values = [float(i) for i in range(size)]
+        random.Random(size).shuffle(values)
+        low, high = statistics.block_median_interval(values)
+        assert high == size - 1 - low
+        if size < formatting.FEWEST_OF_INTERVAL:
             assert low == 0 and covered(0) < 0.94
         else:
-            assert covered(low) >= 0.94 - missed, size
-            assert covered(low + 1) < 0.94 + missed, size
+            assert covered(int(low)) >= 0.94 - missed, size
+            assert covered(int(low) + 1) < 0.94 + missed, size
 
 
 def test_neighbours_that_resemble_each_other_widen_the_interval() -> None:
     source = random.Random(5)
-    resolved_cells, size, rho = 400, 300, 0.6
+    runs, size, rho = 400, 300, 0.6
     covered = {statistics.median_interval: 0, statistics.block_median_interval: 0}
-    for _ in range(resolved_cells):
+    for _ in range(runs):
         value, values = 0.0, []
         for _ in range(size + 50):
             value = rho * value + source.gauss(0, 1)
@@ -197,9 +187,9 @@ def test_neighbours_that_resemble_each_other_widen_the_interval() -> None:
         for interval in covered:
             low, high = interval(values[50:])
             covered[interval] += low <= 0 <= high
-    assert covered[statistics.median_interval] < 0.85 * resolved_cells
+    assert covered[statistics.median_interval] < 0.85 * runs
     # 92 % in the long run; three standard errors below it.
-    assert covered[statistics.block_median_interval] >= 0.88 * resolved_cells
+    assert covered[statistics.block_median_interval] >= 0.88 * runs
 
 
 # -- warm-up and repeats -----------------------------------------------------------------------

@@ -103,7 +103,7 @@ def found(study: Checkout) -> dict[tuple[str, str, str], dict[str, Any]]:
 
 
 def losses(record: dict[str, Any]) -> list[float]:
-    """Of the ten steps that are timed one by one."""
+    """The losses of the ten steps that are timed one by one."""
     assert record["status"] == "ok", record["reason"]
     return record["points"][0]["loss"][:10]
 
@@ -206,6 +206,9 @@ def test_every_precision_is_honoured_proved_or_refused(study: Checkout) -> None:
         for precision in ("fp32", "amp-bf16", "bf16", "fp16"):
             assert status["full-plain", backend, precision] == "ok"
         assert status["full-plain", backend, "tf32"] == "unsupported"
+        checks = found(study)["full-plain", backend, "fp32"]["checks"]
+        counts = backend == "torch-cpu"
+        assert checks["work"]["verdict"] == ("ok" if counts else "not checked")
     assert status["full-plain", "torch-cpu", "amp-fp16"] == "ok"
     assert status["full-plain", "mlx", "amp-fp16"] == "unsupported"
     assert status["full-hf", "torch-cpu", "amp-fp16"] == "unsupported"  # silently fp32, if run
@@ -226,6 +229,7 @@ def test_lora_trains_the_adapters_and_nothing_else(study: Checkout) -> None:
         expected = 2048 if key[0].startswith("lora") else params["n_parameters"]
         assert params["n_trainable_parameters"] == expected, key
         assert record["precision"]["evidence"]["trained_parameters"] == expected, key
+        assert record["checks"]["trained"]["verdict"] == "ok", key
 
 
 def test_steps_samples_and_faults_lie_on_one_clock(study: Checkout) -> None:

@@ -56,7 +56,6 @@ def cell(
         parameters | {"dataset_vocab_size": VOCABULARY},
         workload=name,
         trainer="training_run" if module == "transformer_lm" else None,
-        threads=1,
         seed=3,
         dataset=DATA,
         timing={"energy_window_s": 0},

@@ -23,7 +23,7 @@ def cell(backend: str, timing: Mapping[str, Any] | None = None, **parameters: An
     """A grid of 1 and 2 layers, each at batches of 1 and 2, on this machine's CPU."""
     own = SMALL | {"batch_size": [1, 2], "min_run_time_s": 0.01} | parameters
     # Two threads wait for each other on a busy host.
-    return cpu_cell(backend, "transformer_grid", own, threads=1, timing=timing or {})
+    return cpu_cell(backend, "transformer_grid", own, timing=timing or {})
 
 
 def by_size(made: Mapping[str, Any]) -> dict[tuple[int, int], dict[str, Any]]:

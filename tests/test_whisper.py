@@ -125,7 +125,7 @@ def test_trainers_and_frameworks_give_the_same_losses(study: Checkout) -> None:
 def test_no_part_of_mlx_s_model_computes_in_fp32_unasked() -> None:
     """MLX widens on contact: one table left in fp32 would turn half of the model into fp32."""
     backend = plugins.load("backends", "mlx")()
-    backend.open("cpu", 0, 2, "bf16")
+    backend.open("cpu", 0, 1, "bf16")
     workload = whisper(clip_seconds=1)
     stepper = backend.stepper(workload, 0)
     first = stepper.step(noise(workload), NoClock())()
