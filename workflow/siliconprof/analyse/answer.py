@@ -101,7 +101,7 @@ def _model_in_words(frame: pd.DataFrame, frames: Frames) -> pd.Series:
         if row["module"] != "causal_lm" or not frames.matrix.experiment.get("model"):
             told.append(None)
             continue
-        rate, share = row["tokens_per_s"], shares.get(row["point_index"], np.nan)
+        rate, share = row["tokens_per_s"], shares.get(row["order"], np.nan)
         need, capacity = row["predicted_memory_bytes"], row["capacity_bytes"]
         parts = [f"{formatting.significant(rate)} tokens/s"]
         parts += [f"{formatting.significant(MANY_TOKENS / rate / 3600)} h per 100 million tokens"]

@@ -158,7 +158,8 @@ def write(frames: Frames, output: Tables) -> None:
         "checks": checks,
         "expected": scaling.expected(grids),
         "scaling": scaling.lines(grids, ceilings),
-        "results": results_table.lines(frames, checks),
     }
     for name, frame in tables.items():
         table_files.write_frame(table_files.path(output, name), frame)
+    results = results_table.lines(frames, checks)
+    table_files.write_frame(table_files.path(output, "results"), results)

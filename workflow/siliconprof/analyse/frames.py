@@ -98,17 +98,8 @@ class Frames:
         return cls.load(matrix, tables, config / "published", config / "devices.yaml")
 
     @cached_property
-    def labelled(self) -> pd.DataFrame:
-        """A row for each cell, in the order of cells.csv.
-
-        Beside its columns: `here`, `order` (of the page), `device_label`, `place` (with its host where
-        that is another), `whose` (`other host: x`), `where` (`cpu-x (mlx)`), `backend_label`, `model`
-        (module and size), `variant` (LoRA, offload, compiled …), `setup` (`torch-cpu · plain · fp32 ·
-        LoRA 8`), `stage` (the scenario applied), `offloads`, `lora` (whether adapters are trained),
-        `predicted_on_device_bytes` (without what is offloaded), `probes_off`, `disturbed`,
-        `is_mechanism_check` (no speed is said of it), the device's `registry_id` where it is known,
-        its listed `peak` in the cell's precision in FLOP/s or `no_peak`, the reason.
-        """
+    def _labelled_cells(self) -> pd.DataFrame:
+        """`cells` in the order of cells.csv, without the flags of checks.csv, which may not exist yet."""
         cells, probes = self.results.frame("cells"), self.results.frame("probes")
         off = probes["means"].eq(SWITCHED_OFF).groupby([probes[name] for name in CELL]).all()
         cells = cells.join(off.rename("probes_off"), CELL)
@@ -163,14 +154,42 @@ class Frames:
         return cells.astype(dict.fromkeys(TEXTS, "str")).copy()
 
     @cached_property
-    def measured(self) -> pd.DataFrame:
-        """A row for each point, in the order of points.csv, with its cell's columns and all that any has.
+    def cells(self) -> pd.DataFrame:
+        """A row for each cell in the page's order; labels are rows of cells.csv.
+
+        Beside its columns: `here`, `order` (of the page), `device_label`, `place` (with its host where
+        that is another), `whose` (`other host: x`), `where` (`cpu-x (mlx)`), `backend_label`, `model`
+        (module and size), `variant` (LoRA, offload, compiled …), `setup` (`torch-cpu · plain · fp32 ·
+        LoRA 8`), `stage` (the scenario applied), `offloads`, `lora` (whether adapters are trained),
+        `predicted_on_device_bytes` (without what is offloaded), `probes_off`, `disturbed`,
+        `is_mechanism_check` (no speed is said of it), the device's `registry_id` where it is known,
+        its listed `peak` in the cell's precision in FLOP/s or `no_peak`, the reason. `flags` and
+        `flag_details` have those of checks.csv too.
+        """
+        cells, checks = self._labelled_cells, self.results.frame("checks")
+        flags = checks["verdict"].map(throughputs.FLAG_OF_VERDICT)
+        details = flags + ": " + checks["reason"].fillna("")
+        found = checks[CELL].assign(flags=flags, flag_details=details).dropna(subset="flags")
+        for name, between in (("flags", ";"), ("flag_details", "; ")):
+            more = found.groupby(CELL)[name].unique().map(between.join).rename("more")
+            both = cells[name].fillna("") + between + cells.join(more, CELL)["more"].fillna("")
+            both = both.str.strip(between).replace("", None).astype(object)
+            cells = cells.assign(**{name: both})
+        return cells.sort_values("order").copy()
+
+    @cached_property
+    def points(self) -> pd.DataFrame:
+        """A row for each point in the page's order, with its cell's columns; labels are rows of points.csv.
 
         Beside them: `how`, its setting in words; `cache_bytes` of the last level, where any record of
         the device tells; `work` (a number, equal for equal work), `work_label` (`gpt2-nano: 0.20 M
-        parameters, batch 4 × 64 tokens`), `family_order`, `is_launch_bound`.
+        parameters, batch 4 × 64 tokens`), `family_order`, `is_launch_bound`; of each series `x_s`
+        `x_ms`, `x_ms_low` and `x_ms_high`, in ms. `order` is the point's place on the page; a `setup`
+        tells all trainings of a family on a device apart.
         """
-        points = self.results.of_ok_cells(self.labelled).copy()  # in one block: more are added
+        points = self.results.of_ok_cells(
+            self._labelled_cells
+        ).copy()  # in one block: more are added
         near = holds(points, "batch_size_found")
         cache_bytes = points.groupby(DEVICE)["last_level_cache_bytes"].transform("last")
         dispatching = points["dispatch_median_s"] / points["whole_step_median_s"]
@@ -185,28 +204,7 @@ class Frames:
         points = points.assign(**labels)
         families = points[[*SIZE, "model", "work_label"]].assign(near=near)
         families = families.sort_values([SIZE[0], "near", *SIZE[1:], "model", "work_label"])
-        return points.assign(
-            family_order=rank(points["work_label"], [*families["work_label"].unique()])
-        )
-
-    @property
-    def undisturbed(self) -> pd.DataFrame:
-        """Those of them that are no operation which other processes disturbed: nothing follows from it."""
-        return self.measured[self.measured["point_disturbed"].isna()]
-
-    @cached_property
-    def cells(self) -> pd.DataFrame:
-        """All cells in the page's order, with flags of throughputs that no device can have."""
-        cells = with_flags(self.labelled, self.results.frame("checks"))
-        return cells.sort_values("order", ignore_index=True).copy()
-
-    @cached_property
-    def points(self) -> pd.DataFrame:
-        """All points in the page's order, with each series `x_s` in ms: `x_ms`, `x_ms_low`, `x_ms_high`.
-
-        A setup tells all trainings of a family on a device apart.
-        """
-        points = self.measured
+        points["family_order"] = rank(points["work_label"], [*families["work_label"].unique()])
         ends = {"median_s": "", "low_s": "_low", "high_s": "_high"}
         milliseconds = {
             f"{name.removesuffix(f'_{end}')}_ms{suffix}": points[name] * 1e3
@@ -218,7 +216,7 @@ class Frames:
         counts = points.columns[points.columns.str.endswith("_n")]
         milliseconds |= {f"{name[:-2]}_ms_n": points[name].where(in_one) for name in counts}
         points = pd.concat([points, pd.DataFrame(milliseconds, points.index)], axis=1)
-        points = points.sort_values(["order", "point"], kind="stable", ignore_index=True)
+        points = points.sort_values(["order", "point"], kind="stable")
         # Trainings that a family's labels would not tell apart get the names of their workloads.
         twins = points.duplicated([*DEVICE, "work_label", "setup"], keep=False) & timed_by_phase(
             points
@@ -227,6 +225,11 @@ class Frames:
             apart = (points[name] + " · " + points["stem"]).str.removeprefix(" · ")
             points[name] = points[name].mask(twins, apart)
         return points.assign(order=range(len(points))).copy()  # in one block: exhibits add columns
+
+    @property
+    def undisturbed(self) -> pd.DataFrame:
+        """Points in the order of points.csv, without operations that other processes disturbed."""
+        return self.points[self.points["point_disturbed"].isna()].sort_index()
 
     @property
     def trainings(self) -> pd.DataFrame:
@@ -364,19 +367,6 @@ def rank(values: pd.Series, first: Sequence[str]) -> pd.Series:
     others = sorted(set(values.dropna()) - set(first))
     place = {name: number for number, name in enumerate((*first, *others))}
     return values.map(place).fillna(len(place)).astype(int)
-
-
-def with_flags(cells: pd.DataFrame, checks: pd.DataFrame) -> pd.DataFrame:
-    """With flags of throughputs above what a device can do, which show only beside other records."""
-    flags = checks["verdict"].map(throughputs.FLAG_OF_VERDICT)
-    details = flags + ": " + checks["reason"].fillna("")
-    found = checks[CELL].assign(flags=flags, flag_details=details).dropna(subset="flags")
-    for name, between in (("flags", ";"), ("flag_details", "; ")):
-        more = found.groupby(CELL)[name].unique().map(between.join).rename("more")
-        both = cells[name].fillna("") + between + cells.join(more, CELL)["more"].fillna("")
-        both = both.str.strip(between).replace("", None).astype(object)
-        cells = cells.assign(**{name: both})
-    return cells
 
 
 def device_label(sheets: DataSheets, row: Mapping[str, Any]) -> str:

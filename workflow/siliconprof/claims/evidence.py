@@ -83,7 +83,7 @@ class Evidence:
         """
         probes = self.results.probes
         clocks = probes[probes["probe"] == "clocks"].drop_duplicates(CELL).set_index(CELL)
-        cells = _complete(self.frames.labelled)
+        cells = _complete(self.frames.cells.sort_index())
         throttled = cells[CELL].join(clocks["throttled"], CELL)["throttled"]
         return cells.assign(
             heat=throttled.map({True: "throttled", False: "not throttled"}),
@@ -128,7 +128,7 @@ class Evidence:
 
     @cached_property
     def _lines(self) -> pd.DataFrame:
-        lines, cells = self.results.frame("scaling"), self.frames.labelled
+        lines, cells = self.results.frame("scaling"), self.frames.cells
         own = cells[[*CELL, *cells.columns.difference(lines.columns)]]
         return _complete(lines.merge(own[own["status"] == "ok"], on=CELL))
 

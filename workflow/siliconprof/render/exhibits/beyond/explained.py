@@ -120,7 +120,7 @@ def operators(frames: Frames) -> pd.DataFrame:
     timed = timed.assign(is_variant=timed["variant"] != "").sort_values(
         ["n_parameters", "is_variant", "order"], ascending=[False, True, True]
     )
-    largest = timed.drop_duplicates([*DEVICE, "backend"])[POINT].sort_index()
+    largest = timed.drop_duplicates([*DEVICE, "backend"])[POINT]
     frame = operators.merge(largest, on=POINT)
     whole = frame.groupby("order")["seconds"].transform("sum")
     each = 1e-9 * frame["count"] / frame["seconds"].where(frame["seconds"] > 0)
