@@ -37,7 +37,7 @@ class Ceilings(NamedTuple):
         """Seconds of a step, at least.
 
         Args:
-            rows: its operators with `flops`, `bytes` and `count`; see `prediction.described`.
+            rows: its operators with `flops`, `bytes` and `count`; see `prediction.with_kinds`.
         """
         fits = rows["bytes"] <= self.cache_bytes
         bandwidth = np.where(fits, self.cache_bytes_per_s, self.memory_bytes_per_s)
@@ -92,7 +92,7 @@ def bound_of_step(
     """The bound of a step; None where nothing is known that limits it.
 
     Args:
-        rows: its operators, described.
+        rows: its operators, see `prediction.with_kinds`.
         there: trainings of its device and backend, undisturbed.
     """
     least_s = of.least_s(rows)

@@ -72,7 +72,7 @@ def lines(points: pd.DataFrame, sheets: DataSheets) -> pd.DataFrame:
     lines = lines.assign(
         last_level_cache_bytes=lines["cache_bytes"],
         share=lines["value"] / lines["datasheet_value"],
-        place=lines.groupby([*PLACE], sort=False).ngroup(),
+        place=lines.groupby(PLACE, sort=False).ngroup(),
         rank=lines["format"].map(FORMATS.index),
     )
     return lines.sort_values(["place", "rank"], kind="stable")[

@@ -37,7 +37,6 @@ FULL = ("fp32", "tf32")
 # Relative: sums in another order have differed by 1e-6, 16-bit formats by 2e-5 of a loss.
 LOSS_WITHIN, LOSS_WITHIN_16_BIT = 1e-3, 1e-2
 SMALLER = "smaller_batch"  # the flag: of a batch that fits in place of the config's
-NOISY = "noisy"  # the flag: repeats scatter
 
 
 def mark_other_losses(cells: Sequence[dict[str, Any]], points: Sequence[dict[str, Any]]) -> None:

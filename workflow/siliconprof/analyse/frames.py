@@ -40,7 +40,7 @@ from siliconprof.store.table_files import KEY, Tables
 
 CELL = list(KEY)
 POINT = [*CELL, "point"]
-DEVICE = ["source", "host", "device"]
+DEVICE = throughputs.DEVICE
 BACKENDS = ("torch-cuda", "torch-mps", "torch-cpu", "mlx")
 TRAINERS = ("plain", "hf")
 PRECISIONS = ("fp32", "tf32", "amp-fp16", "fp16", "amp-bf16", "bf16")

@@ -28,10 +28,10 @@ import numpy as np
 import pandas as pd
 
 from siliconprof.analyse import step_work, throughputs
-from siliconprof.analyse.throughputs import DEVICE, PLACE, half_width_factor, nonzero, step_number
+from siliconprof.analyse.throughputs import DEVICE, PLACE, nonzero, step_number
 from siliconprof.hosts import caches
 from siliconprof.hosts.registry import PEAK_OF_PRECISION
-from siliconprof.stats import line_fit
+from siliconprof.stats import inference, line_fit
 from siliconprof.store import table_files
 from siliconprof.store.table_files import KEY, Row
 
@@ -127,9 +127,7 @@ def _lines(measured: pd.DataFrame) -> pd.DataFrame:
 def _errors(measured: pd.DataFrame) -> pd.Series:
     """Standard errors of steps in seconds."""
     log = np.log(step_number(measured, "high_s") / step_number(measured, "low_s"))
-    reach = measured["processes"].map(
-        {n: half_width_factor(n) for n in measured["processes"].unique()}
-    )
+    reach = inference.half_width_factor(inference.degrees_of_freedom(measured["processes"]))
     errors = measured["seconds"] * log / 2 / reach
     return errors.fillna(0.0).clip(LEAST_ERROR * measured["seconds"])
 
@@ -167,8 +165,8 @@ def _launches(points: pd.DataFrame, ceilings: pd.DataFrame) -> pd.DataFrame:
         for row in table_files.rows(points)
     ]
     launches = pd.Series(counted, points.index, float)
-    dispatched = ceilings[ceilings["quantity"] == AMORTISED].set_index([*PLACE])["value"]
-    cost_s = points[[*PLACE]].join(dispatched, [*PLACE])["value"]
+    dispatched = ceilings[ceilings["quantity"] == AMORTISED].set_index(PLACE)["value"]
+    cost_s = points[PLACE].join(dispatched, PLACE)["value"]
     share = launches * cost_s / points["seconds"]
     return pd.DataFrame({"launches": launches, LAUNCH_SHARE: share})
 

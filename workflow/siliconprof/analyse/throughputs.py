@@ -17,7 +17,6 @@ from siliconprof.declarations import PRODUCT_INTENSITY, workload_of
 from siliconprof.hosts import caches
 from siliconprof.hosts.datasheet import DataSheets, Figure
 from siliconprof.hosts.registry import PEAK_OF_PRECISION
-from siliconprof.stats import inference
 from siliconprof.store import columns, table_files
 from siliconprof.store.table_files import Row
 
@@ -26,14 +25,13 @@ ABOVE_PEAK = "above the datasheet's peak"
 ABOVE_CEILING = "above our own ceiling"
 NOT_COMPARED = "not compared"
 FLAG_OF_VERDICT = {ABOVE_PEAK: "above_peak", ABOVE_CEILING: "above_ceiling"}
-PLACE = ("source", "host", "device", "backend")
-DEVICE = list(PLACE[:-1])
+DEVICE = ["source", "host", "device"]
+PLACE = [*DEVICE, "backend"]
 OF_FORMATS = [*DEVICE, "precision"]
 # What its calls use again and again, whether they find nothing in a cache, its quantities.
 USED = ["whole_bytes", "is_cold", "yields"]
 RATES = ["flop_per_s", "burst_flop_per_s", "bytes_per_s"]
 MOST_OF_CEILING = 1.25
-MANY = 1000.0  # degrees of freedom of an interval that no few processes make: the normal one's
 FLOP, BYTE = "FLOP/s", "byte/s"
 IN_CACHE = "its data fit the last-level cache, so memory is no limit to it"
 
@@ -47,11 +45,6 @@ def step_number(points: pd.DataFrame, part: str) -> pd.Series:
 def nonzero(values: pd.Series) -> pd.Series:
     """Which are numbers, and not 0."""
     return values.notna() & values.ne(0)
-
-
-def half_width_factor(processes: float) -> float:
-    """Standard errors from the middle of a 95 % interval to its end."""
-    return inference.student_quantile((1 + inference.CONFIDENCE) / 2, processes - 1 or MANY)
 
 
 def with_datasheet(frame: pd.DataFrame, figure: Callable[[Row], Figure], *by: str) -> pd.DataFrame:
@@ -68,13 +61,9 @@ def with_datasheet(frame: pd.DataFrame, figure: Callable[[Row], Figure], *by: st
     return frame.merge(asked.join(figures), "left", on)
 
 
-def ceilings_of(lines: pd.DataFrame, quantity: str) -> pd.DataFrame:
-    """`ceiling` with its interval and `ceiling_how` of each `PLACE` and number format.
-
-    Args:
-        lines: of ceilings.csv.
-    """
-    of = lines[lines["quantity"] == quantity]
+def ceilings_of(ceilings: pd.DataFrame, quantity: str) -> pd.DataFrame:
+    """`ceiling` with its interval and `ceiling_how` of each `PLACE` and number format."""
+    of = ceilings[ceilings["quantity"] == quantity]
     text = of[["backend", "workload", "how", "precision"]].astype("string")
     how = text["backend"] + ", " + text["workload"] + ": " + text["how"] + ", " + text["precision"]
     names = {f"value{end}": f"ceiling{end}" for end in ("", "_low", "_high")}
@@ -83,20 +72,15 @@ def ceilings_of(lines: pd.DataFrame, quantity: str) -> pd.DataFrame:
     return of[[*PLACE, "format", *numbers, "ceiling_how"]].astype(dict.fromkeys(numbers, float))
 
 
-def bandwidths(lines: pd.DataFrame) -> pd.DataFrame:
+def bandwidths(ceilings: pd.DataFrame) -> pd.DataFrame:
     """The same of each device's memory: what any backend got, in any number format, is there."""
-    of = ceilings_of(lines, "memory_bandwidth")
+    of = ceilings_of(ceilings, "memory_bandwidth")
     best = of.sort_values("ceiling", ascending=False, kind="stable").drop_duplicates(DEVICE)
     return best.drop(columns=["backend", "format"])
 
 
-def check(points: pd.DataFrame, lines: pd.DataFrame, sheets: DataSheets) -> pd.DataFrame:
-    """Lines of checks.csv.
-
-    Args:
-        points: of `Frames`.
-        lines: of ceilings.csv.
-    """
+def check(points: pd.DataFrame, ceilings: pd.DataFrame, sheets: DataSheets) -> pd.DataFrame:
+    """Lines of checks.csv."""
     names = [name for name in columns.declared_columns("checks") if name in points]
     names += ["flops", "bytes", "cache_bytes", *USED, "order"]
     used = pd.DataFrame(map(_used, table_files.rows(points)), points.index, USED)
@@ -107,8 +91,8 @@ def check(points: pd.DataFrame, lines: pd.DataFrame, sheets: DataSheets) -> pd.D
     rows = rows[np.array([name in of for name, of in pairs], dtype=bool)]
     in_bytes = rows["quantity"] == "bytes_per_s"
     rows = rows.assign(unit=in_bytes.map({True: BYTE, False: FLOP}), compared_value=rows["value"])
-    of_products = _against_products(rows[~in_bytes], lines, sheets)
-    of_memory = _against_memory(rows[in_bytes], lines, sheets)
+    of_products = _against_products(rows[~in_bytes], ceilings, sheets)
+    of_memory = _against_memory(rows[in_bytes], ceilings, sheets)
     checks = pd.concat([of_products, of_memory]).sort_values("order", kind="stable")
     of_sheet = checks["compared_value"] / checks["datasheet_value"]
     of_own = checks["compared_value"] / checks["ceiling"]
@@ -127,17 +111,15 @@ def _used(point: Row) -> tuple[float | None, bool, Collection[str]]:
     return whole, point["cache"] == "cold", plugin.QUANTITIES
 
 
-def fastest_product(points: pd.DataFrame, lines: pd.DataFrame) -> pd.DataFrame:
+def fastest_product(points: pd.DataFrame, ceilings: pd.DataFrame) -> pd.DataFrame:
     """`ceiling`, `_low`, `_high`, `_how` and `_format` of each point, the ceiling of its products.
 
     That is the fastest product of any backend of its device in the number format of its precision; of
     mixed precision, which does some of its work in fp32, the faster of both, where both are known.
-
-    Args:
-        lines: of ceilings.csv.
     """
-    products = ceilings_of(lines, "matmul").sort_values("ceiling", ascending=False, kind="stable")
-    products = products.assign(ceiling_format=products["format"]).drop(columns="backend")
+    products = ceilings_of(ceilings, "matmul").drop(columns="backend")
+    products = products.assign(ceiling_format=products["format"])
+    products = products.sort_values("ceiling", ascending=False, kind="stable")
     products = products.drop_duplicates([*DEVICE, "format"])
     formats = _formats(points).merge(products, "left", [*DEVICE, "format"])
     found = points[OF_FORMATS].merge(_fastest(formats, "ceiling"), "left", OF_FORMATS)
@@ -157,9 +139,11 @@ def _fastest(formats: pd.DataFrame, column: str) -> pd.DataFrame:
     return ranked.drop_duplicates(OF_FORMATS).drop(columns="format")
 
 
-def _against_products(rows: pd.DataFrame, lines: pd.DataFrame, sheets: DataSheets) -> pd.DataFrame:
+def _against_products(
+    rows: pd.DataFrame, ceilings: pd.DataFrame, sheets: DataSheets
+) -> pd.DataFrame:
     """With what bounds work that may be done in any of some formats; all of them must be known."""
-    rows = rows.join(fastest_product(rows, lines))
+    rows = rows.join(fastest_product(rows, ceilings))
     peaks = with_datasheet(_formats(rows), lambda row: sheets.peak(row, row["format"]), "format")
     rows = rows.merge(_fastest(peaks, "datasheet_value"), "left", OF_FORMATS)
     limited = nonzero(rows["bytes"]) & (rows["flops"] < PRODUCT_INTENSITY * rows["bytes"])
@@ -168,11 +152,11 @@ def _against_products(rows: pd.DataFrame, lines: pd.DataFrame, sheets: DataSheet
     return rows.assign(ceiling_reason=limited.map(reasons))
 
 
-def _against_memory(rows: pd.DataFrame, lines: pd.DataFrame, sheets: DataSheets) -> pd.DataFrame:
+def _against_memory(rows: pd.DataFrame, ceilings: pd.DataFrame, sheets: DataSheets) -> pd.DataFrame:
     """With the bandwidth of memory, and the bytes per second that it must have delivered at least."""
     # Of what an operation goes through, a cache of C bytes can hold C at most; the rest came from
     # memory. Where the cache's size is unknown the largest one that we know is assumed.
-    rows = with_datasheet(rows.merge(bandwidths(lines), "left", DEVICE), sheets.bandwidth)
+    rows = with_datasheet(rows.merge(bandwidths(ceilings), "left", DEVICE), sheets.bandwidth)
     cached = rows["cache_bytes"].fillna(caches.beyond_bytes(None) / 2)
     moved = rows["bytes"].astype(float)  # by one call
     whole = rows["whole_bytes"].where(nonzero(rows["whole_bytes"]), moved)

@@ -24,7 +24,7 @@ from siliconprof.store.table_files import Row
 SHAPE = ("n_layer", "n_embd", "n_head", "d_ff", "seq_len", "vocab_size")
 OF_THE_BATCH = ("batch_size", "samples_per_step", "epoch_steps")
 # The columns in which two compared rows must agree, less those that distinguish their sides.
-WORK = (
+MUST_AGREE = (
     *("module", "trainer", "network", *SHAPE, "n_parameters", "n_trainable_parameters"),
     *(
         "target_len",
@@ -184,7 +184,7 @@ def _alike(compare: Compare, question: Question) -> Sequence[str]:
     own = {*a, *b, *(OF_THE_BATCH if compare.any_batch else ())}
     own |= {"network"} if "module" in own else set()
     places = () if _between_devices(question) else PLACE
-    return [name for name in (*places, *(compare.same or WORK)) if name not in own]
+    return [name for name in (*places, *(compare.same or MUST_AGREE)) if name not in own]
 
 
 def _cases(

@@ -13,7 +13,6 @@ import pandas as pd
 from siliconprof.analyse import scaling
 from siliconprof.analyse.frames import CELL, DEVICE, POINT, Frames, holds
 from siliconprof.analyse.throughputs import (
-    MANY,
     PLACE,
     bandwidths,
     nonzero,
@@ -196,11 +195,10 @@ def spread(times: Sequence[pd.Series], processes: pd.Series) -> pd.DataFrame:
     middle, low, high = times
     is_known = nonzero(middle) & nonzero(low) & nonzero(high)
     between = "between " + processes.astype("Int64").astype("str") + " processes"
-    df = (processes - 1).where(processes > 1, MANY).astype(float)
-    quantile = inference.student_quantile((1 + inference.CONFIDENCE) / 2, df.to_numpy())
+    df = inference.degrees_of_freedom(processes)
     return pd.DataFrame(
         {
-            "error": (np.log(high / low) / 2 / quantile).where(is_known),
+            "error": (np.log(high / low) / 2 / inference.half_width_factor(df)).where(is_known),
             "df": df,
             "basis": between.where(processes > 1, "within one process"),
         }

@@ -55,7 +55,7 @@ def interval(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The ends of their intervals at a confidence of 0 to 1; given ends are returned unchanged."""
     middle, low, high, error, df = figures[[*FIGURE_TYPES]].to_numpy().T
-    reach = np.exp(inference.student_quantile((1 + confidence) / 2, df) * error)
+    reach = np.exp(inference.half_width_factor(df, confidence) * error)
     is_given = np.isnan(error)
     return np.where(is_given, low, middle / reach), np.where(is_given, high, middle * reach)
 

@@ -36,7 +36,7 @@ from siliconprof import formatting, options, plugins
 from siliconprof.analyse import attribution, bound, prediction
 from siliconprof.analyse.frames import POINT, Frames
 from siliconprof.analyse.operator_rows import BLOCKED, PARTS, WAITING, group
-from siliconprof.analyse.prediction import MODEL, PLACE, TimedTrainings
+from siliconprof.analyse.prediction import MODEL, PLACE_WITH_THREADS, TimedTrainings
 from siliconprof.cells import model_file
 from siliconprof.compare import explain
 from siliconprof.compare.own_operators import TrainingRequest, cell_of, predict_by_own_operators
@@ -103,7 +103,7 @@ def request_of_model(
     def read(backend: str) -> pd.DataFrame:
         found = inventory.calls(plugin(own), SPEECH | own, backend, precision, threads=1)
         counts = Counter(call.operator for call in found)
-        return described([one._asdict() | {"count": count} for one, count in counts.items()])
+        return operators_frame([one._asdict() | {"count": count} for one, count in counts.items()])
 
     def operators(place: Mapping[str, Any]) -> pd.DataFrame:
         return read(place["backend"])
@@ -115,10 +115,12 @@ def request_of_model(
     return TrainingRequest(title, of_model, own["batch_size"], operators, SPEECH | own, flops)
 
 
-def described(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    """Operators of a step with what they are compared by."""
+def operators_frame(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """The operators of a step, as `TimedTrainings.predict` takes them."""
     frame = pd.DataFrame(rows)
-    return prediction.described(frame.assign(group=list(map(group, frame["kind"], frame["phase"]))))
+    return prediction.with_kinds(
+        frame.assign(group=list(map(group, frame["kind"], frame["phase"])))
+    )
 
 
 def request_of_training(
@@ -177,7 +179,7 @@ def places(
         if wanted is not None:
             near = near or nearest(wanted, {*measured.trainings[axis]} - {wanted})
             chosen = chosen[chosen[axis] == wanted]
-    found = chosen.groupby(PLACE, sort=False).groups
+    found = chosen.groupby(PLACE_WITH_THREADS, sort=False).groups
     if not found:
         every = measured.trainings
         known = (every["backend"] + " on " + every["device"] + " of " + every["host"]).unique()
@@ -188,7 +190,7 @@ def places(
     return [
         (place, measured.only(measured.trainings.index.to_series().isin(labels)))
         for labels in found.values()
-        for place in table_files.rows(chosen.loc[labels[:1], PLACE])
+        for place in table_files.rows(chosen.loc[labels[:1], PLACE_WITH_THREADS])
     ]
 
 
@@ -213,7 +215,7 @@ def answer(
     if measures:
         try:
             found["measured"] = predict_by_own_operators(asked, place, there, frames)
-            own = described(found["measured"].pop("rows"))
+            own = operators_frame(found["measured"].pop("rows"))
             asked = asked._replace(operators=lambda _: own)  # which take as long to find out
         except UserError as error:
             found["not_measured"] = str(error)

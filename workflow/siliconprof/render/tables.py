@@ -15,6 +15,7 @@ from markupsafe import Markup, escape
 
 from siliconprof import formatting
 from siliconprof.analyse.frames import records
+from siliconprof.errors import nearest
 from siliconprof.render.axes import is_true
 from siliconprof.render.axes import text as words_of
 from siliconprof.render.exhibit import Column, Num, Text
@@ -44,7 +45,12 @@ def html(frame: pd.DataFrame, columns: Sequence[Column], cells: Cells, file: str
     Args:
         cells: numbers the cells that rows are about, for the filter.
         file: where all rows stand, of a table that is cut.
+
+    Raises:
+        LookupError: the frame lacks one of the columns.
     """
+    if missing := [column.column for column in columns if column.column not in frame]:
+        raise LookupError(f"no column is called {missing[0]!r}{nearest(missing[0], frame)}")
     shown = frame.head(MOST_ROWS)
     columns, notes = _folded(shown, columns)
     of_best = [c for c in columns if isinstance(c, Num) and c.best]
@@ -77,7 +83,7 @@ def _folded(frame: pd.DataFrame, columns: Sequence[Column]) -> tuple[list[Column
     """(columns that say something, notes of those that are alike in all rows)."""
     kept, notes = [], []
     for column in columns:
-        values = frame.get(column.column, pd.Series(dtype=object))
+        values = frame[column.column]
         badged = isinstance(column, Text) and column.badge and (frame[column.badge] != "").any()
         is_alone = len(frame) < 2 and values.notna().any()
         if not column.folds or badged or is_alone or values.nunique(dropna=False) > 1:

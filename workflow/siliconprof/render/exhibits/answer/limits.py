@@ -19,6 +19,7 @@ from siliconprof.analyse.frames import (
     timed_by_phase,
 )
 from siliconprof.analyse.scaling import AMORTISED
+from siliconprof.analyse.throughputs import PLACE
 from siliconprof.formatting import GIGA, MIB
 from siliconprof.hosts.registry import PEAK_OF_PRECISION
 from siliconprof.render import summary
@@ -37,7 +38,6 @@ CEILING_COLUMNS = {  # of ceilings.csv -> what ends a column of the table
     **{"datasheet_value": "_sheet", "share": "_share", "datasheet_source": "_source"},
     **{"datasheet_reason": "_sheet_why", "workload": "_workload"},
 }
-BACKEND = [*DEVICE, "backend"]
 
 
 @exhibit(
@@ -63,16 +63,16 @@ def limits(frames: Frames) -> pd.DataFrame:
         column=lines["quantity"].map(CEILING_WORDS),
         how=lines["how"].mask(disturbed, lines["how"] + ", disturbed"),
     )
-    by = [*BACKEND, "precision", "column"]
+    by = [*PLACE, "precision", "column"]
     frame = pd.DataFrame(lines.set_index(by)[[*CEILING_COLUMNS]].unstack("column"))
     pairs: list[Any] = list(frame.columns)
     frame.columns = pd.Index([f"{name}{CEILING_COLUMNS[column]}" for column, name in pairs])
     every = [f"{name}{end}" for name in CEILING_WORDS.values() for end in CEILING_COLUMNS.values()]
-    names = [*BACKEND, "device_label", "whose", "backend_label", "place", "order"]
+    names = [*PLACE, "device_label", "whose", "backend_label", "place", "order"]
     frame = (
         frame.reindex(columns=every)
         .reset_index()
-        .merge(cells[names].drop_duplicates(BACKEND), on=BACKEND)
+        .merge(cells[names].drop_duplicates(PLACE), on=PLACE)
     )
     sheets = throughputs.with_datasheet(frame[DEVICE], frames.sheets.bandwidth)
     frame = frame.assign(
@@ -324,9 +324,9 @@ def checks(frames: Frames) -> pd.DataFrame:
     first = {name: (name, "first") for name in ("device_label", "whose", "backend_label", "order")}
     sums = {name: (name, "sum") for name in ("ok", "passed", "checked", "disturbed", "between")}
     most = ("worst_result_error", "max")
-    frame = cells.groupby(BACKEND).agg(**first, **sums, n=("ok", "size"), error=most)
+    frame = cells.groupby(PLACE).agg(**first, **sums, n=("ok", "size"), error=most)
     names = {column: str(column).removesuffix("_check").replace("_", " ") for column in checks}
-    failed = cells.melt(BACKEND, list(checks), "check", "outcome").replace({"check": names})
+    failed = cells.melt(PLACE, list(checks), "check", "outcome").replace({"check": names})
     between = [f"between processes in {k} of {n}" for k, n in frame[["between", "ok"]].to_numpy()]
     frame = frame.assign(
         planned=frame["n"].map(lambda n: f"of {formatting.count(n, 'cell')}"),
@@ -344,9 +344,9 @@ def checks(frames: Frames) -> pd.DataFrame:
 
 def _listed(cells: pd.DataFrame, by: list[str], form: str) -> pd.Series:
     """How many cells of each group have what, in words."""
-    counts = cells.groupby([*BACKEND, *by], sort=False).size().rename("n").reset_index()
+    counts = cells.groupby([*PLACE, *by], sort=False).size().rename("n").reset_index()
     counts["text"] = [form.format(**row) for row in records(counts)]
-    return counts.groupby(BACKEND)["text"].agg("; ".join)
+    return counts.groupby(PLACE)["text"].agg("; ".join)
 
 
 def _absent(frames: Frames) -> pd.DataFrame:
