@@ -141,7 +141,7 @@ def failures(frames: Frames) -> list[str]:
 
 
 def _names(labels: pd.Series) -> list[str]:
-    """`gpt2-nano` of each label; of several of one name with what differs, as `0.23 M parameters`."""
+    """`gpt2-nano` of each label, followed by what differs between labels of one name."""
     split = [label.partition(": ") for label in labels]
     names = [name for name, *_ in split]
     amounts = [amount.split(", ") for *_, amount in split]
@@ -168,7 +168,7 @@ def _in_words(row: dict[str, Any]) -> str:
 
 
 def _remarks(trainings: pd.DataFrame) -> pd.Series:
-    """What to know of a time before a ratio is made of it: `disturbed, launch-bound`."""
+    """Caveats about each time, such as `disturbed, launch-bound`."""
     disturbed = trainings["disturbed"].map({True: "disturbed", False: ""})
     launches = trainings["is_launch_bound"].map({True: "launch-bound", False: ""})
     both = disturbed.ne("") & launches.ne("")
@@ -176,7 +176,7 @@ def _remarks(trainings: pd.DataFrame) -> pd.Series:
 
 
 def _with_causes(frame: pd.DataFrame, frames: Frames) -> pd.DataFrame:
-    """With the largest cause of the gap to a setup elsewhere, else of one between both places."""
+    """Add the largest cause of the gap to the rival, else of another gap to its place."""
     gaps, points = frames.gaps, frames.points
     causes = gaps[gaps["kind"].eq(CAUSE) & ~gaps["is_noise"] & gaps["share"].gt(0)]
     pairs = causes.sort_values("share", ascending=False).drop_duplicates("pair").sort_index()

@@ -17,6 +17,7 @@ import pandas as pd
 from siliconprof.analyse.equal_work import NO_GAP
 from siliconprof.analyse.frames import CELL, POINT, Frames, holds
 from siliconprof.analyse.operator_rows import BLOCKED, FRAMEWORK, PARTS, WAITING
+from siliconprof.stats import inference
 from siliconprof.store import columns, table_files
 from siliconprof.store.record import HERE
 from siliconprof.store.table_files import Tables
@@ -42,7 +43,7 @@ NOT_SPLIT = "not timed apart on both sides; it is in the rest"
 
 
 def has_parts(points: pd.DataFrame) -> pd.Series:
-    """Of which points the step can be taken apart.
+    """Mask of the points whose step can be split into parts.
 
     A check of a mechanism has no speed, and a compiled step has no phases.
     """
@@ -110,7 +111,7 @@ def pairs(points: pd.DataFrame) -> pd.DataFrame:
 
 
 def lines(points: pd.DataFrame, pairs: pd.DataFrame, step_parts: pd.DataFrame) -> pd.DataFrame:
-    """The lines of attribution.csv about some pairs, whose numbers are their labels."""
+    """Lines of attribution.csv for some pairs; their labels become the column `pair`."""
     fast, slow = (points.loc[pairs[side]].set_axis(pairs.index) for side in SIDES)
     gap, costs = _gap(fast, slow), _costs(points, step_parts)
     timed = pairs[[*SIDES]].isin(costs["at"].unique())
@@ -135,7 +136,7 @@ def lines(points: pd.DataFrame, pairs: pd.DataFrame, step_parts: pd.DataFrame) -
 
 
 def _measured_again(fast: pd.DataFrame, slow: pd.DataFrame) -> pd.Series:
-    """The command that measures the disturbed side or sides of each pair again, where they were."""
+    """The command that measures the disturbed sides of each pair again."""
     sides = [side["record"].where(side["disturbed"], "") for side in (fast, slow)]
     elsewhere = (fast["disturbed"] & ~fast["here"]) | (slow["disturbed"] & ~slow["here"])
     records = (sides[0] + " " + sides[1]).str.strip()
@@ -145,20 +146,14 @@ def _measured_again(fast: pd.DataFrame, slow: pd.DataFrame) -> pd.Series:
 
 def _gap(fast: pd.DataFrame, slow: pd.DataFrame) -> pd.DataFrame:
     """The difference of both whole steps; its ends are the worst of both 95 % intervals."""
-    hows = [
-        [
-            "within one process" if n == 1 else f"between {n:.0f} processes"
-            for n in side["processes"]
-        ]
-        for side in (fast, slow)
-    ]
+    bases = [inference.basis(side["processes"]) for side in (fast, slow)]
     numbers = {
         "seconds": slow[STEP_MEDIAN] - fast[STEP_MEDIAN],
         "low_s": slow[LOW] - fast[HIGH],
         "high_s": slow[HIGH] - fast[LOW],
         "fast_s": fast[STEP_MEDIAN],
         "slow_s": slow[STEP_MEDIAN],
-        "fast_how": ["; ".join(dict.fromkeys(both)) for both in zip(*hows, strict=True)],
+        "fast_how": ["; ".join(dict.fromkeys(both)) for both in zip(*bases, strict=True)],
     }
     return pd.DataFrame({"kind": GAP, "part": GAP} | numbers, fast.index)
 
@@ -180,14 +175,14 @@ def _phases(fast: pd.DataFrame, slow: pd.DataFrame, gap: pd.DataFrame) -> list[p
 
 
 def _costs(points: pd.DataFrame, step_parts: pd.DataFrame) -> pd.DataFrame:
-    """What steps spend on their parts: `at`, the label of a point, `part`, `s`, its ends, `how`."""
+    """Seconds of each part of each step: `at` (the label of its point), `part`, `s`, its ends, `how`."""
     parts = step_parts.astype({"seconds": float, "low_s": float, "high_s": float, "point": int})
     parts = parts.merge(points[POINT].reset_index(names="at"), on=POINT)
     return parts.rename(columns={"seconds": "s"})[["at", "part", "s", "low_s", "high_s", "how"]]
 
 
 def _causes(pairs: pd.DataFrame, costs: pd.DataFrame) -> pd.DataFrame:
-    """A line for each part of either step: what it takes longer, both intervals in quadrature."""
+    """A line for each part: how much longer the slow step's takes; intervals add in quadrature."""
     fast, slow = (
         pairs[side].rename_axis("pair").reset_index(name="at").merge(costs, on="at")
         for side in SIDES
@@ -214,7 +209,7 @@ def _causes(pairs: pd.DataFrame, costs: pd.DataFrame) -> pd.DataFrame:
 
 
 def _left(gap: pd.DataFrame, causes: pd.DataFrame) -> pd.DataFrame:
-    """What all parts leave of each gap and of either step; of none where they were not timed."""
+    """What the parts leave unexplained of each gap and of both steps."""
     ends = causes.assign(
         low_s=(causes["high_s"] - causes["seconds"]) ** 2,
         high_s=(causes["seconds"] - causes["low_s"]) ** 2,
@@ -248,7 +243,7 @@ def _verdict(gap: pd.DataFrame, causes: pd.DataFrame, left: pd.DataFrame) -> pd.
 
 
 def write(frames: Frames, output: Tables) -> None:
-    """Compute and write: the table."""
+    """Compute and write attribution.csv."""
     points = frames.undisturbed
     table = lines(points, pairs(points), frames.results.step_parts)
     table_files.write_frame(table_files.path(output, "attribution"), table)

@@ -25,7 +25,7 @@ LIKELY_FACTOR = 2.0  # as many times the largest bound, a step may come near its
 
 
 class Ceilings(NamedTuple):
-    """Of a device, its backend and a number format; NaN where nothing tells."""
+    """Limits of a device, backend and number format; NaN where unknown."""
 
     flop_per_s: float
     memory_bytes_per_s: float
@@ -34,7 +34,7 @@ class Ceilings(NamedTuple):
     launch_s: float
 
     def least_s(self, rows: pd.DataFrame) -> float:
-        """Seconds of a step, at least.
+        """Least seconds of a step.
 
         Args:
             rows: its operators with `flops`, `bytes` and `count`; see `prediction.with_kinds`.
@@ -47,7 +47,7 @@ class Ceilings(NamedTuple):
 
 
 class Bound(NamedTuple):
-    """What a step takes at least, and may take."""
+    """The least time of a step, and the range in which it probably lies."""
 
     seconds: float
     low_s: float | None
@@ -58,7 +58,7 @@ class Bound(NamedTuple):
 
 
 def ceilings(lines: pd.DataFrame, there: TimedTrainings, precision: str) -> Ceilings:
-    """Of the device of some trainings; what these reach counts as well.
+    """The ceilings of a device, raised to what its trainings reach.
 
     Args:
         lines: of ceilings.csv.
@@ -89,7 +89,7 @@ def ceilings(lines: pd.DataFrame, there: TimedTrainings, precision: str) -> Ceil
 def bound_of_step(
     rows: pd.DataFrame, there: TimedTrainings, of: Ceilings, precision: str
 ) -> Bound | None:
-    """The bound of a step; None where nothing is known that limits it.
+    """The bound of a step; None where no limit is known.
 
     Args:
         rows: its operators, see `prediction.with_kinds`.
@@ -118,13 +118,13 @@ def bound_of_step(
 
 
 def bound_of_products(flops: float | None, of: Ceilings) -> Bound | None:
-    """The bound of a step of which the operations of its products alone are known; None without a ceiling."""
+    """The bound of a step by the FLOP of its products alone; None without a ceiling."""
     least_s = (flops or math.nan) / of.flop_per_s
     return Bound(least_s, None, None, 0, 0, None) if math.isfinite(least_s) else None
 
 
 def _range(bound_s: float, known: pd.DataFrame) -> tuple[float, float]:
-    """What a step of a bound may take; NaN without trainings.
+    """The range of the seconds of a step with this bound; NaN without trainings.
 
     Args:
         known: `bound_s` and `step_s` of measured trainings.

@@ -43,7 +43,7 @@ OF_POINT = (
 
 
 class Kind(NamedTuple):
-    """A quantity of the table: the best of which workload's points, by which column."""
+    """A quantity of the table, and the workload and column whose best point gives it."""
 
     quantity: str
     module: str
@@ -81,7 +81,7 @@ def lines(points: pd.DataFrame, sheets: DataSheets) -> pd.DataFrame:
 
 
 def counting(points: pd.DataFrame) -> dict[str, pd.Series]:
-    """Quantity -> which points of its workload may be the best; of others all may be.
+    """Quantity -> mask of the points that may give it; a quantity not listed takes all.
 
     Args:
         points: of `Frames`.
@@ -148,7 +148,7 @@ def _sheet(line: Row, sheets: DataSheets) -> Figure:
 
 
 def write(frames: Frames, output: Tables) -> None:
-    """Compute and write: the three tables, and those of grids, see `scaling`."""
+    """Compute and write ceilings, checks and results, and the tables of grids, see `scaling`."""
     points = frames.undisturbed
     ceilings = lines(points, frames.sheets)
     checks = throughputs.check(points, ceilings, frames.sheets)

@@ -44,23 +44,23 @@ DEVICE = throughputs.DEVICE
 BACKENDS = ("torch-cuda", "torch-mps", "torch-cpu", "mlx")
 TRAINERS = ("plain", "hf")
 PRECISIONS = ("fp32", "tf32", "amp-fp16", "fp16", "amp-bf16", "bf16")
-# What else two trainings of equal work may differ in.
+# What two trainings of equal work may still differ in.
 CIRCUMSTANCES = (
     *("host", "device", "backend", "trainer", "precision", "threads", "scenario", "offloads"),
     *("zero_stage", "gradient_checkpointing", "probes_off", *CHOICES),
 )
-PATH = ("host", "device", "backend", "threads")  # in which two devices may differ
-NAMES = [  # that other tables get from their point or cell
+PATH = ("host", "device", "backend", "threads")  # what differs between two devices
+NAMES = [  # columns that `Frames.table` adds from a line's point or cell
     *("device_kind", "device_label", "place", "whose", "backend_label", "setup", "model"),
     *("trainer", "module", "stage", "variant", "disturbed", "is_mechanism_check", "flags", "here"),
     *("work_label", "order", "family_order", "work"),
 ]
 SIZE = ("n_parameters", "samples_per_step", "tokens_per_step", "audio_s_per_step", "target_len")
-TEXTS = (  # made here; without a row pandas would take them for numbers
+TEXTS = (  # columns made here whose type pandas would not know of an empty frame
     *("device_label", "place", "whose", "backend_label", "stem", "model", "stage"),
     *("apart", "variant", "setup"),
 )
-# Share of a step that the host takes to dispatch it, from which the GPU waits.
+# From this share of the step on, dispatching it is what bounds it: the GPU waits for the host.
 LAUNCH_BOUND_SHARE = 0.9
 SWITCHED_OFF = "switched off for this cell"  # what the sampler says of a probe left out on purpose
 
@@ -77,7 +77,7 @@ class Frames:
 
     @classmethod
     def load(cls, matrix: Path, tables: Tables, published: Path, devices: Path) -> Frames:
-        """Everything, checked as far as a page needs it.
+        """Read the matrix and the device registry; tables are read when they are first used.
 
         Raises:
             UserError: a file is missing or damaged.
@@ -88,7 +88,7 @@ class Frames:
 
     @classmethod
     def of_run(cls, folder: Path) -> Frames:
-        """A run's own, with this checkout's data sheets.
+        """Load the results in a folder, with this checkout's data sheets.
 
         Raises:
             UserError: the folder has no results; one line.
@@ -244,13 +244,13 @@ class Frames:
 
     @cached_property
     def flags_of_all(self) -> frozenset[str]:
-        """Flags that every measured cell here has: they are said once, not of each."""
+        """Flags that all measured cells of this host have; the page shows them once."""
         own = self.cells[self.cells["here"] & self.cells["status"].eq("ok")]
         codes = [frozenset(row.split(";")) for row in own["flags"].fillna("")]
         return frozenset.intersection(*codes) - {""} if len(codes) > 1 else frozenset()
 
     def table(self, name: str) -> pd.DataFrame:
-        """Another table of the run, with its cells' or points' `NAMES` where it has their key."""
+        """Another table, with the `NAMES` of each line's point or cell if it has their key."""
         if name not in self._tables:
             frame = self.results.frame(name)
             if set(POINT) <= set(frame):
@@ -315,47 +315,47 @@ class Frames:
 
 
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Rows by the names of columns, for what is made of each by itself."""
+    """The rows as dictionaries; missing values stay as they are, unlike in `table_files.rows`."""
     rows: list[Any] = frame.to_dict("records")
     return rows
 
 
 def holds(frame: pd.DataFrame, column: str) -> pd.Series:
-    """Of which rows a column is true; of none where there is no such column or value."""
+    """Mask of the rows where a column is true; all False if the frame lacks the column."""
     if column not in frame:
         return pd.Series(False, frame.index)
     return frame[column].eq(True).fillna(False).astype(bool)
 
 
 def timed_by_phase(frame: pd.DataFrame) -> pd.Series:
-    """Of which rows the training is timed phase by phase."""
+    """Mask of the trainings that are timed phase by phase."""
     return frame["trainer"].notna() & ~frame["trainer"].isin(WHOLE_TRAININGS)
 
 
 def uses_defaults(frame: pd.DataFrame) -> pd.Series:
-    """Which trainings run eagerly, with whatever their framework chooses, and are probed."""
+    """Mask of the trainings that run eagerly, with their framework's defaults and with all probes."""
     chosen = frame[[name for name in CHOICES if name != "compile"]]
     is_default = (chosen.isna() | chosen.isin(["default"])).all(axis=1)
     return is_default & ~frame["compile"].eq(True) & ~frame["probes_off"]
 
 
 def named(frame: pd.DataFrame, of: pd.DataFrame, on: Sequence[str]) -> pd.DataFrame:
-    """A frame with the `NAMES` of other rows, in the page's order; what they lack stays out."""
+    """Join the `NAMES` of other rows, in the page's order; rows without a match are dropped."""
     names = [name for name in NAMES if name in of and name not in frame]
     joined = frame.merge(of[[*on, *names]], on=list(on), how="inner")
     return joined.sort_values("order", kind="stable", ignore_index=True)
 
 
 def group_numbers(frame: pd.DataFrame, *axes: str) -> pd.Series:
-    """Of each row a number, equal where work and all circumstances but those axes are equal."""
+    """Number the groups of rows with equal work and circumstances, apart from some axes."""
     same = [name for name in (*WORK, *CIRCUMSTANCES) if name in frame and name not in axes]
     return frame.groupby(same, dropna=False, sort=False).ngroup()
 
 
 def pairs(frame: pd.DataFrame, *axes: str) -> pd.DataFrame:
-    """Every two rows of equal work, alike in all circumstances, that differ in each of some axes.
+    """Pair rows of equal work and circumstances that differ in every one of some axes.
 
-    Columns of the second carry `_other`. Each two rows come twice, once from either side.
+    Columns of the second row end in `_other`. Each pair comes twice, once from either side.
     """
     frame = frame.assign(alike=group_numbers(frame, *axes))
     joined = frame.merge(frame, on="alike", suffixes=("", "_other"))
@@ -363,14 +363,14 @@ def pairs(frame: pd.DataFrame, *axes: str) -> pd.DataFrame:
 
 
 def rank(values: pd.Series, first: Sequence[str]) -> pd.Series:
-    """Places of names: those that are listed first, all others after them, in alphabetic order."""
+    """Rank names: those listed in `first` come first, others follow in alphabetic order."""
     others = sorted(set(values.dropna()) - set(first))
     place = {name: number for number, name in enumerate((*first, *others))}
     return values.map(place).fillna(len(place)).astype(int)
 
 
 def device_label(sheets: DataSheets, row: Mapping[str, Any]) -> str:
-    """What people call a row's device: by the registry, else by this host's file, else its id."""
+    """The name of a row's device in the registry, else in this host's file, else its id."""
     if entry := sheets.entry(row):
         return str(entry["name"])
     own = {device["id"]: device["name"] for device in sheets.host["devices"]}
@@ -378,7 +378,7 @@ def device_label(sheets: DataSheets, row: Mapping[str, Any]) -> str:
 
 
 def _setup(frame: pd.DataFrame) -> list[str]:
-    """`torch-cpu · plain · fp32 · LoRA 8`; MLX has no autocast, its casts are written out."""
+    """`torch-cpu · plain · fp32 · LoRA 8`; mixed precision of MLX, which has no autocast, is `manual`."""
     is_manual = frame["backend"].eq("mlx") & frame["precision"].str.startswith("amp-")
     precision = frame["precision"].mask(is_manual, frame["precision"] + " (manual)")
     parts = frame[["backend_label", "trainer", "variant"]].fillna("")

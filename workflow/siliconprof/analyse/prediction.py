@@ -366,6 +366,6 @@ def lines(timed_trainings: TimedTrainings) -> pd.DataFrame:
 
 
 def write(frames: Frames, output: Tables) -> None:
-    """Compute and write: the table."""
+    """Compute and write predicted.csv."""
     path = table_files.path(output, "predicted")
     table_files.write_frame(path, lines(trainings(frames)))

@@ -24,7 +24,7 @@ AT_FULL_SPEED = [
 
 
 def lines(frames: Frames, checks: pd.DataFrame) -> pd.DataFrame:
-    """A line for each point of the cells that are ok, and one for each other cell.
+    """A line for each point of an ok cell, and one for each other cell.
 
     Args:
         checks: lines of checks.csv, which is already written: its flags are read from there.

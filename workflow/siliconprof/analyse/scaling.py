@@ -68,7 +68,7 @@ MOST_RESIDUAL = 0.25  # of a step: such as lie further from the line do not lie 
 
 
 def points_of_grids(points: pd.DataFrame, ceilings: pd.DataFrame) -> pd.DataFrame:
-    """Those of grids, with `seconds` of a step and the fastest product in their format."""
+    """The points of grids, with `seconds` of a step and the fastest product in their format."""
     points = points[points["module"] == GRID]
     seconds = step_number(points, "median_s")
     seconds = seconds.where(points["point_status"].fillna("ok").eq("ok") & nonzero(seconds))
@@ -151,7 +151,7 @@ def _line(of_shape: pd.DataFrame) -> Row:
 
 
 def _launches(points: pd.DataFrame, ceilings: pd.DataFrame) -> pd.DataFrame:
-    """Launches of a step, and the share of it that they take at what one was measured to cost."""
+    """Launches of a step, and their share of it at the measured time of one launch."""
     counted = [
         int(row["device_launches"])
         if row["device_launches"]
@@ -172,7 +172,7 @@ def _launches(points: pd.DataFrame, ceilings: pd.DataFrame) -> pd.DataFrame:
 
 
 def _memory(ends: Mapping[str, pd.DataFrame], ceilings: pd.DataFrame) -> pd.DataFrame:
-    """Shares of steps in which the bytes move that must come through memory at least.
+    """The share of each step that moving its least bytes through memory takes.
 
     Args:
         ends: the points of shapes at their smallest and at their largest batch.
@@ -221,7 +221,7 @@ def judged(shapes: pd.DataFrame) -> pd.DataFrame:
 
 
 def verdicts_of_backends(shapes: pd.DataFrame) -> pd.DataFrame:
-    """What the shapes of each grid, which are `judged`, say of its backend: columns of scaling.csv."""
+    """Verdicts on each grid's backend from its `judged` shapes: columns of scaling.csv."""
     key = [*KEY]
     bounds = ["launch_bound", "memory_bound"]
     backends = shapes[key].drop_duplicates()

@@ -28,7 +28,7 @@ FLAG_OF_VERDICT = {ABOVE_PEAK: "above_peak", ABOVE_CEILING: "above_ceiling"}
 DEVICE = ["source", "host", "device"]
 PLACE = [*DEVICE, "backend"]
 OF_FORMATS = [*DEVICE, "precision"]
-# What its calls use again and again, whether they find nothing in a cache, its quantities.
+# Of a point: bytes that its calls use repeatedly, whether caches are cold, its quantities.
 USED = ["whole_bytes", "is_cold", "yields"]
 RATES = ["flop_per_s", "burst_flop_per_s", "bytes_per_s"]
 MOST_OF_CEILING = 1.25
@@ -37,28 +37,29 @@ IN_CACHE = "its data fit the last-level cache, so memory is no limit to it"
 
 
 def step_number(points: pd.DataFrame, part: str) -> pd.Series:
-    """A number of the whole step's time, such as `median_s`, else of the split one's."""
+    """A column of the whole step, such as `median_s`; of the split step where the whole was not timed."""
     is_whole = nonzero(points["whole_step_median_s"])
     return points[f"whole_step_{part}"].where(is_whole, points[f"step_{part}"])
 
 
 def nonzero(values: pd.Series) -> pd.Series:
-    """Which are numbers, and not 0."""
+    """Mask of the values that are neither missing nor 0."""
     return values.notna() & values.ne(0)
 
 
 def with_datasheet(frame: pd.DataFrame, figure: Callable[[Row], Figure], *by: str) -> pd.DataFrame:
-    """With `datasheet_value`, `_source`, `_note` and `_reason`: what a sheet has of a row.
+    """Add `datasheet_value`, `_source`, `_note` and `_reason` from each row's data sheet.
 
     Args:
-        by: the columns that it depends on beside the device.
+        figure: looks up one row.
+        by: the columns that the figure depends on beside the device.
     """
     on = [*DEVICE, *by]
-    asked = frame[on].drop_duplicates(ignore_index=True)
-    found = [figure(row) for row in table_files.rows(asked)]
-    figures = pd.DataFrame(found, asked.index, ["value", "source", "note", "reason"])
+    keys = frame[on].drop_duplicates(ignore_index=True)
+    found = [figure(row) for row in table_files.rows(keys)]
+    figures = pd.DataFrame(found, keys.index, ["value", "source", "note", "reason"])
     figures = figures.astype({"value": float}).add_prefix("datasheet_")
-    return frame.merge(asked.join(figures), "left", on)
+    return frame.merge(keys.join(figures), "left", on)
 
 
 def ceilings_of(ceilings: pd.DataFrame, quantity: str) -> pd.DataFrame:
@@ -73,7 +74,7 @@ def ceilings_of(ceilings: pd.DataFrame, quantity: str) -> pd.DataFrame:
 
 
 def bandwidths(ceilings: pd.DataFrame) -> pd.DataFrame:
-    """The same of each device's memory: what any backend got, in any number format, is there."""
+    """`ceilings_of` each device's memory bandwidth: the best of all backends and number formats."""
     of = ceilings_of(ceilings, "memory_bandwidth")
     best = of.sort_values("ceiling", ascending=False, kind="stable").drop_duplicates(DEVICE)
     return best.drop(columns=["backend", "format"])
@@ -127,14 +128,14 @@ def fastest_product(points: pd.DataFrame, ceilings: pd.DataFrame) -> pd.DataFram
 
 
 def _formats(points: pd.DataFrame) -> pd.DataFrame:
-    """Of each device and precision every number format in which it may do its products."""
+    """Every number format in which each device and precision may compute products."""
     own = points[OF_FORMATS].drop_duplicates()
     own = own.assign(format=own["precision"].map(PEAK_OF_PRECISION))
     return pd.concat([own, own[own["format"] != own["precision"]].assign(format="fp32")])
 
 
 def _fastest(formats: pd.DataFrame, column: str) -> pd.DataFrame:
-    """What the fastest of them has, by a column; one of which that is unknown may be the fastest."""
+    """The fastest format by a column; one whose value is unknown wins, since it may be the fastest."""
     ranked = formats.sort_values(column, ascending=False, na_position="first", kind="stable")
     return ranked.drop_duplicates(OF_FORMATS).drop(columns="format")
 
@@ -142,7 +143,7 @@ def _fastest(formats: pd.DataFrame, column: str) -> pd.DataFrame:
 def _against_products(
     rows: pd.DataFrame, ceilings: pd.DataFrame, sheets: DataSheets
 ) -> pd.DataFrame:
-    """With what bounds work that may be done in any of some formats; all of them must be known."""
+    """Add the bounds of products in any of several formats; none where one of these is unknown."""
     rows = rows.join(fastest_product(rows, ceilings))
     peaks = with_datasheet(_formats(rows), lambda row: sheets.peak(row, row["format"]), "format")
     rows = rows.merge(_fastest(peaks, "datasheet_value"), "left", OF_FORMATS)
@@ -153,7 +154,7 @@ def _against_products(
 
 
 def _against_memory(rows: pd.DataFrame, ceilings: pd.DataFrame, sheets: DataSheets) -> pd.DataFrame:
-    """With the bandwidth of memory, and the bytes per second that it must have delivered at least."""
+    """Add the bandwidth of memory, and the least bytes per second that it must have delivered."""
     # Of what an operation goes through, a cache of C bytes can hold C at most; the rest came from
     # memory. Where the cache's size is unknown the largest one that we know is assumed.
     rows = with_datasheet(rows.merge(bandwidths(ceilings), "left", DEVICE), sheets.bandwidth)
@@ -173,7 +174,7 @@ def _against_memory(rows: pd.DataFrame, ceilings: pd.DataFrame, sheets: DataShee
 
 
 def _reason(row: Row) -> str | None:
-    """What a check found, or why it could not."""
+    """Why a throughput is too high, or why it was not compared; None where it is fine."""
     if row["verdict"] == NOT_COMPARED:
         reasons = row["ceiling_reason"], row["datasheet_reason"]
         return " and ".join(dict.fromkeys(filter(None, reasons)))

@@ -68,7 +68,7 @@ class Evidence:
         return self._lines[self._lines["about"] == of]
 
     def kept(self, name: tuple[str, ...], make: Callable[[], Any]) -> Any:
-        """What several claims need, made once."""
+        """The cached value of this name, made by the first caller."""
         if name not in self._kept:
             self._kept[name] = make()
         return self._kept[name]
@@ -134,7 +134,7 @@ class Evidence:
     def courses(
         self, table: str, of: pd.DataFrame, *names: str, on: Sequence[str] = POINT
     ) -> Iterator[list[np.ndarray]]:
-        """Of each row some columns of a table's lines about its point, or its cell; NaN for none."""
+        """For each row, columns of a table's lines about its point or cell; missing values are NaN."""
         lines = self.results.frame(table)
         places = self.kept((table, *on), lambda: lines.groupby([*on], sort=False).indices)
         arrays = [
@@ -145,7 +145,7 @@ class Evidence:
             yield [array[places.get(key, [])] for array in arrays]
 
     def sampled(self, of: pd.DataFrame, column: str) -> Iterator[list[float]]:
-        """Of each row the values of a column of samples.csv from the first timed step on."""
+        """For each row, the values of a column of samples.csv from the first timed step on."""
         steps = self.courses("training_steps", of, "started_s", "kind", on=CELL)
         samples = self.courses("samples", of, "t_s", column, on=CELL)
         for (started_s, kinds), sampled in zip(steps, samples, strict=True):
@@ -155,7 +155,7 @@ class Evidence:
             yield values[used].tolist()
 
     def _bandwidths(self, points: pd.DataFrame) -> pd.DataFrame:
-        """Of each point the bandwidth of its device's memory, as measured or by its data sheet."""
+        """The memory bandwidth of each point's device, measured or from its data sheet."""
         found = with_datasheet(points[DEVICE], self.frames.sheets.bandwidth)
         found = found.merge(bandwidths(self.results.frame("ceilings")), "left", DEVICE)
         is_measured, is_warm = nonzero(found["ceiling"]), points["cache"].eq("warm")
@@ -171,7 +171,7 @@ class Evidence:
 
 
 def _complete(frame: pd.DataFrame) -> pd.DataFrame:
-    """Rows with what all have, see `Evidence`."""
+    """Add the columns that all rows have, see `Evidence`."""
     every = {
         **columns.columns_of_table(POINTS),
         **columns.columns_of_table(CELLS),
@@ -187,26 +187,25 @@ def _complete(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def spread(times: Sequence[pd.Series], processes: pd.Series) -> pd.DataFrame:
-    """Of times: the `error` of the logarithm, its degrees of freedom `df`, and its `basis`.
+    """The `error` of the logarithm of times, its degrees of freedom `df`, and its `basis`.
 
     Args:
         times: their `FIGURE_ENDS`: median, and the ends of its interval.
     """
     middle, low, high = times
     is_known = nonzero(middle) & nonzero(low) & nonzero(high)
-    between = "between " + processes.astype("Int64").astype("str") + " processes"
     df = inference.degrees_of_freedom(processes)
     return pd.DataFrame(
         {
             "error": (np.log(high / low) / 2 / inference.half_width_factor(df)).where(is_known),
             "df": df,
-            "basis": between.where(processes > 1, "within one process"),
+            "basis": inference.basis(processes),
         }
     )
 
 
 def _wide_and_deep(trainings: pd.DataFrame) -> pd.Series:
-    """Which is the `wide` and which the `deep` one of like trainings of about equal size."""
+    """Name the `wide` and the `deep` one of like trainings of about equal size."""
     trainings = trainings[[*SAME_TRAINING, "n_parameters"]].assign(
         aspect=trainings["n_embd"] / trainings["n_layer"]
     )

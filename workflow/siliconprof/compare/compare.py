@@ -116,7 +116,7 @@ def differing(
 
 
 def _key(cell: Cell, compared: Collection[str]) -> str:
-    """What cells have in common that are compared; lists of sizes are points, matched one by one."""
+    """A key that compared cells share; lists of sizes are left out, since they are points."""
     swept = list if cell.trainer is None else ()
     fixed = {k: v for k, v in cell.parameters.items() if not isinstance(v, swept)}
     return canonical_json(
@@ -168,7 +168,7 @@ def _sides(
 
 
 def lines(a: Sequence[Record], b: Sequence[Record], compared: Collection[str]) -> pd.DataFrame:
-    """The points of both sides, not judged yet; what only one side has, if it was measured there.
+    """The points of both sides, not judged yet, and those that only one side has.
 
     Raises:
         UserError: several cells of a side are equal.
@@ -285,7 +285,7 @@ def as_text(rows: pd.DataFrame) -> str:
 
 
 def _labels(rows: pd.DataFrame) -> pd.Series:
-    """What tells each line from the others: its workload, and the axes and parameters that differ."""
+    """A label of each line: its workload, and the axes and parameters that differ."""
     import pandas as pd
 
     facts = pd.DataFrame([json.loads(point) for point in rows["point"]], rows.index, dtype=object)

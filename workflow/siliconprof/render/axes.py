@@ -43,7 +43,7 @@ def text(value: Any) -> str:
 
 
 def is_true(row: Mapping[str, Any], name: str) -> bool:
-    """Whether a row says so."""
+    """Whether a column of the row is True."""
     return row.get(name) is not None and row[name] == True  # noqa: E712  # numpy's and pandas' too
 
 
@@ -65,7 +65,7 @@ def measured(row: Mapping[str, Any], column: str, unit: str) -> str:
 
 
 def mark(artist: Any, *told: tuple[Mapping[str, Any], str]) -> None:
-    """Hang rows, each with what stands beside the pointer, on an artist, and give it the first's look.
+    """Attach rows and their hover texts to an artist, and give it the look of the first row.
 
     Of several rows each has one marker of a line, in their order.
     """
@@ -99,7 +99,7 @@ def _remarks(row: Mapping[str, Any], hover: str) -> str:
 def add_dots(
     ax: Axes, told: Iterable[Dot], size: float, shapes: Mapping[str, str], hue: str = ""
 ) -> None:
-    """Markers of rows, in their own colour or a `hue`: one artist for all that look alike.
+    """Add markers of rows in their own colour or a `hue`, one artist for all that look alike.
 
     Every value must have a place on its axis: none of 0 on a logarithmic one.
     """
@@ -116,7 +116,7 @@ def add_dots(
 
 
 def add_line(ax: Axes, xs: Sequence[float], ys: Sequence[float], **look: Any) -> Line2D:
-    """A line, or markers, on axes that have their ends: `plot` would reckon new ones each time."""
+    """Add a line or markers to axes with fixed ends; `plot` would autoscale each time."""
     line = Line2D(xs, ys, **look)
     ax.add_artist(line)
     return line
@@ -197,7 +197,7 @@ def layout(
     entries: Sequence[Entry],
     columns: int = 1,
 ) -> tuple[Figure, list[Axes]]:
-    """A figure with a legend on top and axes below, in rows of so many, right of their labels.
+    """Make a figure with a legend on top and axes below, `columns` in a row.
 
     Args:
         heights_in: of each pair of axes.
@@ -257,7 +257,7 @@ def stroke(color: str, dashes: str | tuple = "-") -> Line2D:
 
 
 def kinds(frame: pd.DataFrame) -> list[Entry]:
-    """What colours mean: backends and precisions that are there."""
+    """Legend entries for the colours of backends and precisions."""
     own = frame[~holds(frame, "published")] if "backend" in frame else frame.iloc[:0]
     if "precision" not in own:
         own = own.assign(precision="")
@@ -277,13 +277,13 @@ def devices(frame: pd.DataFrame) -> dict[str, str]:
 
 
 def device_entries(frame: pd.DataFrame) -> list[Entry]:
-    """What markers mean, where there are several devices."""
+    """Legend entries for the markers, if there are several devices."""
     found = devices(frame)
     return [(dot(style.MUTED, shape), name) for name, shape in found.items()] * (len(found) > 1)
 
 
 def looks(frame: pd.DataFrame) -> list[Entry]:
-    """What is hollow or hatched, where anything is."""
+    """Legend entries for hollow and hatched marks, if there are any."""
     entries: list[Entry] = []
     if (holds(frame, "disturbed") & ~holds(frame, "published")).any():
         entries.append((dot(style.MUTED, "o", True), f"hollow: {DISTURBED_MEANS}"))

@@ -28,14 +28,14 @@ Bars = list[tuple[str, dict[str, Any] | None]]  # labels with their rows
 
 
 def _known(frame: pd.DataFrame, names: Sequence[str]) -> list[str]:
-    """The columns of a drawn frame, each with its interval, that it has."""
+    """The columns that a frame has of some names, their intervals and those of looks."""
     every = [name for column in names for name in (column, f"{column}_low", f"{column}_high")]
     looks = ["backend", "workload", "scenario", "precision", "published", "disturbed"]
     return [name for name in dict.fromkeys([*every, *looks]) if name in frame]
 
 
 def _spread(frame: pd.DataFrame, column: str) -> list[pd.Series]:
-    """A column with both ends of its interval, as far as it has them."""
+    """A column and the ends of its interval, if the frame has them."""
     return [frame[name] for end in ("", "_low", "_high") if (name := column + end) in frame]
 
 
@@ -106,7 +106,7 @@ class StackedBars:
         own.tick_params(labelleft=False)
 
     def _lines(self, rows: pd.DataFrame) -> Bars:
-        """From top to bottom; a heading has no row."""
+        """Labels and rows from top to bottom; a heading has no row."""
         lines: Bars = []
         for name, group in panels(rows, self.group):
             if self.group:

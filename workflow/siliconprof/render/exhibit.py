@@ -119,7 +119,7 @@ class Exhibit:
 
 
 def exhibit(id_: str, **parts: Any) -> Callable[[Rows], Exhibit]:
-    """What makes an exhibit of the query below it; `parts` as in `Exhibit`."""
+    """Decorator that makes an `Exhibit` of a query; `parts` are its fields."""
     return lambda rows: Exhibit(id_, rows, **parts)
 
 
@@ -131,9 +131,9 @@ PLACE_TEXTS: tuple[Column, ...] = (
 
 
 def fitting(drawer: Drawer, frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows that a figure has room for: those of its first panels and categories.
+    """The rows of the first panels and categories, as many as a figure has room for.
 
-    Of its columns, which may be 400, they have those that are drawn.
+    Only columns that are drawn are kept: a frame of points has some 400.
     """
     seen = [*drawer.columns(frame), "device", "place", "hover", getattr(drawer, "dashed", "")]
     seen += getattr(drawer, "roofs", None) or ()

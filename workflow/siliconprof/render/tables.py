@@ -40,7 +40,7 @@ class Table:
 
 
 def html(frame: pd.DataFrame, columns: Sequence[Column], cells: Cells, file: str) -> Table:
-    """The columns of a frame that are printed.
+    """Some columns of a frame as a table.
 
     Args:
         cells: numbers the cells that rows are about, for the filter.
@@ -129,7 +129,7 @@ def _words(row: Mapping[str, Any], column: Text) -> Markup:
 
 
 def shown_number(value: float, column: Num, published: bool = False) -> str:
-    """A number as the page shows it; one that others printed has no more digits than they gave."""
+    """A number as the page shows it; a published one has the digits of its source."""
     if column.percent:
         return formatting.percent(value)
     value = value / column.scale
@@ -185,7 +185,7 @@ def _number(
 
 
 def csv(frame: pd.DataFrame, columns: Sequence[str]) -> str:
-    """The columns that a frame has, as CSV; a spreadsheet takes no text for a formula."""
+    """Those columns that the frame has, as CSV in which no text is a spreadsheet's formula."""
     own = frame[[name for name in dict.fromkeys(columns) if name in frame]]
     texts = own.select_dtypes(exclude="number")
     harmless = own.assign(**texts.map(table_files.harmless)) if len(own) else own

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from typing import Any
 
 CONFIDENCE = 0.95  # of the interval that is shown
+WITHIN = "within one process"
 NORMAL_DF = 1000.0  # degrees of freedom from which Student's t is a normal distribution
 
 
 def geometric_mean(values: Sequence[float]) -> float:
-    """Of at least one value; 0 where any is not above 0."""
+    """Geometric mean of at least one value; 0 where any is not above 0."""
     if min(values) <= 0:
         return 0.0
     return math.exp(math.fsum(map(math.log, values)) / len(values))
@@ -32,8 +33,14 @@ def mean_and_interval(values: Sequence[float]) -> tuple[float, float, float]:
 
 
 def degrees_of_freedom(processes: Any) -> Any:
-    """Of the median time of so many processes, a series; the normal distribution's for one process."""
+    """Degrees of freedom of times by their number of processes, a series; one process counts as normal."""
     return (processes - 1).where(processes > 1, NORMAL_DF).astype(float)
+
+
+def basis(processes: Any) -> Any:
+    """`within one process` or `between 5 processes`: what an interval is, a series."""
+    between = "between " + processes.astype("Int64").astype("str") + " processes"
+    return between.where(processes > 1, WITHIN)
 
 
 def half_width_factor(df: Any, confidence: float = CONFIDENCE) -> Any:

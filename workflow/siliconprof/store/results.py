@@ -36,7 +36,7 @@ class Results:
         """A table by its name, such as `points`, with every column that it may have.
 
         Args:
-            equal: columns and values: those lines of it alone, which their reader keeps.
+            equal: column=value: read only these lines of a long table, and do not cache them.
 
         Raises:
             UserError: the file is missing or not a table.

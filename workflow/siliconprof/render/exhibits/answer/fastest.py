@@ -130,7 +130,7 @@ PART_NAMES = {part: formatting.PART_WORDS.get(part, part) for part in DRAWN_PART
 
 
 def drawn_parts(parts: pd.DataFrame) -> pd.Series:
-    """Each line's part as it is drawn: operators but for the largest, by `ms`, are others."""
+    """The name under which each part is drawn: all but the largest operators become `OTHERS`."""
     operators = parts[parts["part"].isin(OPERATOR_PARTS)]
     sizes = operators["ms"].astype(float).abs().groupby(operators["part"]).max()
     largest = sizes.nlargest(MOST_DRAWN)

@@ -26,6 +26,7 @@ from siliconprof.render import summary
 from siliconprof.render.axes import text
 from siliconprof.render.drawers import Scatter
 from siliconprof.render.exhibit import PLACE_TEXTS, Num, Text, exhibit
+from siliconprof.stats import inference
 
 CEILING_WORDS = {
     "matmul": "product",
@@ -187,7 +188,7 @@ def _operations(frame: pd.DataFrame, checks: pd.DataFrame) -> pd.DataFrame:
 
 
 def _trainings(frame: pd.DataFrame) -> pd.DataFrame:
-    """With the least bytes that a step must move; nobody counts those of an offloaded one."""
+    """Trainings with the least bytes that a step must move; these are unknown when it offloads."""
     is_training = timed_by_phase(frame) | frame["module"].isin(SHAPED)
     frame = frame[is_training & ~holds(frame, "offloads")]
     least = [_least(row) for row in records(frame)]
@@ -336,14 +337,14 @@ def checks(frames: Frames) -> pd.DataFrame:
         largest_error=[
             formatting.scientific(error) if error == error else "" for error in frame["error"]
         ],
-        intervals=pd.Series(between, frame.index).where(frame["between"] > 0, "within one process"),
+        intervals=pd.Series(between, frame.index).where(frame["between"] > 0, inference.WITHIN),
     )
     frame = frame.sort_values("order").reset_index()
     return pd.concat([frame, _absent(frames)], ignore_index=True)
 
 
 def _listed(cells: pd.DataFrame, by: list[str], form: str) -> pd.Series:
-    """How many cells of each group have what, in words."""
+    """Counts of the cells of each backend by some columns, in words."""
     counts = cells.groupby([*PLACE, *by], sort=False).size().rename("n").reset_index()
     counts["text"] = [form.format(**row) for row in records(counts)]
     return counts.groupby(PLACE)["text"].agg("; ".join)
@@ -398,7 +399,6 @@ def reproduce(frames: Frames) -> pd.DataFrame:
 
 
 def _commits(cells: pd.DataFrame) -> str:
-    """The commits that made records, shortened."""
     commits = sorted(cells["git_commit"].dropna().unique())
     short = [c[:12] + (" with changes" if c.endswith("+changes") else "") for c in commits]
     return formatting.listing(short) or "unknown (not a git checkout)"
