@@ -35,20 +35,23 @@ def ranked_trainings(frames: Frames) -> pd.DataFrame:
 
 @lru_cache(maxsize=1)  # page, terminal and three exhibits ask of the same run
 def fastest(frames: Frames) -> pd.DataFrame:
-    """A row for each training that was measured here or on another host: its fastest setup.
+    """A row for the fastest setup of each training measured here or on another host.
 
-    Nobody may change it: all who ask for the same run's get the same one.
+    The frame is cached for a run: callers must not change it.
 
-    Large models first; a reference bundle's setups are counterparts alone, maybe faster ones. What
-    other processes disturbed counts only where nothing else was measured. Columns beside those of
-    the point: for the fastest setup of any other backend, device or host `rival_setup`,
-    `rival_place`, `rival_index` and `rival_times`, how many times as long it takes, with its
-    interval; for the fastest of them in the same precision the same as `same_…`; `comparison`, in
-    words; `names_device`, whether these name the device too, as they do where a run has several or a
-    reference's is one of both; `training`, its name; `cause`, the largest causes of that gap with their
-    shares, up to three, in `cause_of` of which gap, that of `cause_pair` in `Frames.gaps`;
-    `per_1000_usd`, samples/s, where a source has the device's price;
-    `of_model`, of the model that the run is about how fast it learns and whether it fits, in words.
+    Large models come first. Setups of reference bundles are only compared with, even if they are
+    faster. Disturbed trainings count only where nothing else was measured. Columns beside those of
+    the point:
+
+    - of the fastest setup on any other backend, device or host: `rival_setup`, `rival_place`,
+      `rival_index`, and `rival_times`, how many times as long it takes, with its interval; of the
+      fastest of these in the same precision: `same_…`
+    - `comparison` in words; `names_device`, whether it names the device
+    - `training`, its name
+    - up to three largest `cause`s of a gap with their shares; `cause_of`, which gap in words;
+      `cause_pair`, its pair in `Frames.gaps`
+    - `per_1000_usd`, samples/s, where a source has the device's price
+    - `of_model`, how fast the user's model learns and whether it fits, in words
     """
     trainings = ranked_trainings(frames)
     trainings = trainings.assign(remark=_remarks(trainings))

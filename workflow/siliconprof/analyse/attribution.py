@@ -1,10 +1,10 @@
 """Why one training takes longer than another of equal work: by phase, and by part of the step.
 
-`attribution.csv`: for each pair of trainings that did the same work a line for the gap in seconds
-per step, one for each phase (they sum to the gap exactly), one for each cause, and one for what no
-cause explains, which may be negative. The causes are the parts of the step, with 95 % intervals, and
-the last line has what they leave of either side's step. Where the operators of a step were not timed,
-the gap has phases and no causes, and the last line says so. Which pairs: see `pairs`.
+`attribution.csv`: for each pair of trainings that did the same work (see `pairs`), a line for the gap
+in seconds per step, one for each phase (they sum to the gap exactly), one for each cause, and one for
+what no cause explains, which may be negative. The causes are the parts of the step, with 95 %
+intervals; the last line also has what they leave of both steps. Where the operators of a step were
+not timed, there are phases and no causes, and the last line says so.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ NOT_EXPLAINED = (
     "other processes disturbed it, so that its operators explain nothing; to measure again: "
 )
 MAIN_CAUSE_SHARE = 0.5  # of the gap
-CLOSED_WITHIN = 0.1  # of a step, that its operators and the framework leave of it
+CLOSED_WITHIN = 0.1  # of a step: the most that its parts may leave of it
 NOT_TOLD = "none that can be told from its operators and the framework"
 NOT_SPLIT = "not timed apart on both sides; it is in the rest"
 
@@ -52,13 +52,13 @@ def has_parts(points: pd.DataFrame) -> pd.Series:
 
 
 def pairs(points: pd.DataFrame) -> pd.DataFrame:
-    """The pairs that matter, each once, of trainings that did the same work and have parts.
+    """Pair trainings that did the same work and have parts, each pair once.
 
-    Of one host: its fastest cell of the plain loop in fp32 (else of any trainer in fp32, else of
-    all) against each other one; its fastest of all against other devices and backends in that one's
-    precision; every two backends of one device, and the fastest backend of every
-    device against that of the fastest device, under one workload, scenario and precision. Of two
-    hosts: the fastest plain fp32 cell of this one against that of each other.
+    - On one host, the fastest plain fp32 cell (else fp32 of any trainer, else any) against each other.
+    - On one host, the fastest cell of all against other devices and backends in its precision.
+    - Under one workload, scenario and precision, every two backends of a device, and the fastest
+      backend of each device against that of the fastest device.
+    - The fastest plain fp32 cell of this host against that of each other host.
 
     Returns:
         `rule`; `fast` and `slow`, labels of points.
@@ -226,10 +226,10 @@ def _left(gap: pd.DataFrame, causes: pd.DataFrame) -> pd.DataFrame:
 
 def _verdict(gap: pd.DataFrame, causes: pd.DataFrame, left: pd.DataFrame) -> pd.Series:
     """How much of each gap beyond noise the parts explain, in two words."""
-    # The framework's part is what the others leave and explains nothing: a gap in it is perhaps
-    # explained. So is one of which the parts leave much, and within noise nothing; and one of steps
-    # whose parts are off by more than `CLOSED_WITHIN`, or whose framework takes less than nothing:
-    # their operators took longer when they were watched.
+    # Only perhaps explained are: a gap in the framework's part, which is a remainder and explains
+    # nothing; a gap whose unexplained part is large but within noise; and a gap of steps whose parts
+    # are off by more than `CLOSED_WITHIN`, or whose framework part is negative, because their
+    # operators took longer while they were watched.
     rest = causes[causes["part"] == FRAMEWORK].reindex(gap.index)
     sides = ["fast_s", "slow_s"]
     off = left[sides].abs() + rest[sides].clip(upper=0.0).abs()

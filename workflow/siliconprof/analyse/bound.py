@@ -1,10 +1,10 @@
-"""What a training's step takes at least, by what its device can do at most, and what it may take.
+"""The least time of a training's step by the limits of its device, and its likely range.
 
-Every operator takes at least what its operations take at the fastest product that was measured there,
-and what its bytes take at the bandwidth of memory, or of the caches where they fit; and a step at
-least what the host takes to launch its operators at the fastest. How many times as long real steps
-last, trainings that were measured there tell. It falls as steps grow, so that those nearest by their
-own bound count; a step far beyond all of them may come as near to its bound as any.
+An operator takes at least its FLOP over the fastest product measured on the device, and its bytes
+over the bandwidth of memory, or of the caches where they fit. A step takes at least the time in which
+the host launches its operators. The likely range follows from how many times their own bound the
+measured trainings of the device take. This factor falls as steps grow, so the trainings with the
+nearest bounds count; a step with a far larger bound may come as close to it as any of them.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from siliconprof.analyse.prediction import TimedTrainings
 from siliconprof.analyse.scaling import AMORTISED
 from siliconprof.analyse.throughputs import PLACE
 
-NEAREST = 5  # trainings by their own bound, that say what a step may take
-LIKELY_FACTOR = 2.0  # as many times the largest bound, a step may come near its own
+NEAREST = 5  # trainings, by their bound, that give the likely range
+LIKELY_FACTOR = 2.0  # of the largest measured bound; beyond it a step may come near its own bound
 
 
 class Ceilings(NamedTuple):
@@ -52,9 +52,9 @@ class Bound(NamedTuple):
     seconds: float
     low_s: float | None
     high_s: float | None
-    trainings: int  # that were measured there in that precision
-    within: int  # of them, those whose step lies where the others say that it may
-    nearest: str | None  # workload of the one whose own bound is nearest
+    trainings: int  # measured on the place in this precision
+    within: int  # of these, whose step lies in the range that the others give
+    nearest: str | None  # workload of the training with the nearest bound
 
 
 def ceilings(lines: pd.DataFrame, there: TimedTrainings, precision: str) -> Ceilings:

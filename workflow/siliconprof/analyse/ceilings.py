@@ -29,16 +29,8 @@ SECONDS = "s"
 FORMATS = [*dict.fromkeys(PEAK_OF_PRECISION.values()), ""]  # the last of what has none
 OF_LINE = [*PLACE, "format", "quantity"]
 OF_POINT = (
-    "precision",
-    "how",
-    "workload",
-    "record",
-    "launch_bound",
-    "cache_bytes",
-    "gpu_measured_s",
-    "gpu_sm_clock_mhz",
-    "gpu_power_w",
-    "gpu_limits",
+    *("precision", "how", "workload", "record", "launch_bound", "cache_bytes"),
+    *("gpu_measured_s", "gpu_sm_clock_mhz", "gpu_power_w", "gpu_limits"),
 )
 
 

@@ -14,13 +14,8 @@ from siliconprof.analyse.frames import CIRCUMSTANCES, DEVICE, Frames, holds, pai
 from siliconprof.store.record import REFERENCE
 
 NEEDED = (  # columns of the trainings that are held against each other
-    *(
-        *WORK,
-        *CIRCUMSTANCES,
-        *DEVICE,
-        *(f"{STEP}{end}" for end, *_ in INTERVAL_ENDS),
-        "whole_step_n",
-    ),
+    *(*WORK, *CIRCUMSTANCES, *DEVICE, "whole_step_n"),
+    *(f"{STEP}{end}" for end, *_ in INTERVAL_ENDS),
     *("model", "place", "whose", "backend_label", "variant", "compiled", "disturbed"),
     *("is_launch_bound", "order"),
 )

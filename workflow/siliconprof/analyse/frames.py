@@ -1,8 +1,8 @@
 """The results of a run as one labelled frame of cells and one of points: what all analysis selects from.
 
 `cells` has a row for each cell, `points` one for each measured point with its cell's columns. A
-cell that is not `ok` keeps its row and loses its points: a time that was not measured in the way
-that its cell names is no result. Rows stand in the page's order: this host first, GPUs first.
+cell that is not `ok` has no points: a time that was not measured as its cell says is no result. Rows
+are in the page's order, this host and GPUs first; labels are the rows of cells.csv and points.csv.
 """
 
 from __future__ import annotations

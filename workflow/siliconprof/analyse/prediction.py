@@ -1,15 +1,14 @@
-"""How long a training's step should take, from the operators of other trainings on its device.
+"""Predict a training's step from the operators of other trainings on its device.
 
-`predicted.csv`: for each training whose operators were timed the step that all other trainings on
-its device with its backend and threads predict, and the one that was measured. An operator that
-others have too, of the same kind on the same shapes, takes what it took there; any other one what
-the line of its kind says: a call's seconds over its bytes and operations, nearby sizes first. The
-framework takes what a line over calls and bytes of a step says, of trainings of the same model
-where there are some; beside a GPU that line tells how long the host takes to dispatch a step, and
-the longer of both, the host or the GPU's operators, bounds the step. One factor, how much longer
-the others' whole steps last than their own parts, closes the sum. Trainings that other processes
-disturbed predict nothing. Where kinds that no line covers take more than a little of the step,
-nothing is predicted.
+`predicted.csv`: for each training whose operators were timed, the step predicted by all other
+trainings with its device, backend and threads, and the measured step. An operator that others ran
+on the same shapes takes the same time. Any other takes the time of its kind's line: a call's
+seconds over its bytes and FLOP, fitted to nearby sizes. The framework's time is a line over a
+step's calls and bytes, fitted mostly to trainings of the same model. On a GPU that line gives the
+time in which the host dispatches a step, and the longer of host and operators bounds the step. The
+sum is scaled by how much longer the others' whole steps last than their parts. Trainings that other
+processes disturbed predict nothing, and nothing is predicted where operators of unknown kinds may
+take more than a little of the step.
 """
 
 from __future__ import annotations
@@ -34,24 +33,24 @@ from siliconprof.store import table_files
 from siliconprof.store.table_files import Tables
 
 PLACE_WITH_THREADS = [*PLACE, "threads"]
-MODEL = ["module", "trainer", "lora_rank", "precision"]  # of which the framework does alike
-KIND = ["name", "dtype"]  # what a line is of
+MODEL = ["module", "trainer", "lora_rank", "precision"]  # on these the framework's time depends
+KIND = ["name", "dtype"]  # operators of one kind share a line
 OPERATOR_SIZES = ["bytes", "flops"]
 TIMED_ELSEWHERE, BY_LINE, UNSEEN = "timed elsewhere", "by its kind's line", "of an unseen kind"
 UNSEEN_AT_MOST = 0.05  # of the predicted time
-# Of the calls of all kinds take at most so long what one of an unseen kind may take.
+# A call of an unseen kind may take as long as this quantile of all calls, for its size.
 SLOWEST = 0.95
-FEWEST_SIZES = 2  # of a kind, that make a line
-# A call costs, however small it is, at most what this share of all kinds on all sizes takes.
+FEWEST_SIZES = 2  # of a kind, for a line
+# The fixed cost of a call is at most this quantile of the calls of all kinds and sizes.
 SHORTEST = 0.25
-REACH = 8.0  # as many times larger or smaller than any size that was timed, a line says nothing
-NEAR_FACTOR = 4.0  # a size so many times another weighs exp(-1/2) in its estimate
-# Fits of a line; in the first, errors count relative to the times themselves, and where these scatter
-# it lies too low; in the others they count relative to the fit before.
+REACH = 8.0  # a line is not extrapolated beyond this factor from the nearest timed size
+NEAR_FACTOR = 4.0  # a size that differs by this factor has the weight exp(-1/2)
+# Fits of a line. The first minimises errors relative to the times, and is too low where these scatter;
+# the others minimise errors relative to the fit before.
 LINE_FITS = 3
 # Weights of another model's trainings in the framework's line, by the same trainer and by another one.
 LIKE_WEIGHT, OTHER_WEIGHT = 0.1, 0.01
-SHORT_S = 5e-6  # errors count relative to a call's time; to this of shorter ones, which is noise
+SHORT_S = 5e-6  # errors are relative to a call's time, of shorter calls, which are noise, to this
 NO_OTHER_TRAINING = "no other training on its device has operators that were timed undisturbed"
 
 

@@ -33,12 +33,12 @@ PROBE_COLUMNS = {
     "interference": ("foreign_load_cores",),
 }
 MOST_EARLIER = 20  # records of a cell, the newest, that a page shows
-# Tukey's outer fence (Exploratory Data Analysis, 1977, section 2D): what lies more than three
-# inter-quartile ranges above the third quartile is "far out". Where steps hardly differ, that is
-# near the median, so a step must also take a quarter longer than the median to be worth a mark.
+# Tukey's outer fence (Exploratory Data Analysis, 1977, section 2D): values more than three
+# inter-quartile ranges above the third quartile are "far out". Where steps hardly differ, the fence
+# is close to the median, so a marked step must also be a quarter longer than the median.
 FENCE_IQRS = 3.0
 LEAST_EXCESS = 1.25
-FEWEST_STEPS_OF_A_MEDIAN = 12  # below which quartiles say little of a run
+FEWEST_STEPS_OF_A_MEDIAN = 12  # with fewer, quartiles say little about a run
 
 
 def joined(facts: Mapping[str, Scalar]) -> str | None:
@@ -168,7 +168,7 @@ def whole_step_column(process: OfProcess, name: str) -> list[float]:
 
 
 def summary(name: str, processes: Sequence[Series]) -> dict[str, float | int | None]:
-    """n, median, quartiles and 95 % interval of one series; `forward_s` -> `forward_median_s`.
+    """n, median, quartiles and 95 % interval of one series: columns such as `forward_median_s`.
 
     With several processes the median and its interval are `inference.between_processes`.
     """

@@ -1,8 +1,8 @@
 """Expected against actual time of a grid's points, and how its steps scale with the batch.
 
-`expected.csv`: for every measured point of a `transformer_grid` its operations over the data
-sheet's peak (the wide/deep report's expectation) and over the fastest product that we measured on the same
-device, backend and number format.
+`expected.csv`: for every measured point of a `transformer_grid`, its FLOP over the data sheet's peak
+(the wide/deep report's expectation) and over the fastest product measured on the same device, backend
+and number format.
 
 `scaling.csv`: of each model shape the part of its step that does not grow with the batch, from a
 straight line over batch sizes; the launches of a step times what a launch was measured to cost; and
@@ -15,8 +15,8 @@ The wide/deep report asks whether a system is held back by its memory or by many
   that much of the step unexplained.
 - Memory-bound: the bytes that must move at least take `BOUND` of the step at the measured bandwidth,
   at the smallest or the largest batch.
-- Not bound: the fixed part is surely less, or the estimate is below `CLEAR`. Between the two, or above
-  `IMPOSSIBLE` steps, an estimate decides nothing.
+- Not bound: the fixed part is certainly less, or the estimate is below `CLEAR`. An estimate between
+  the two, or above `IMPOSSIBLE` steps, decides nothing.
 - A backend is bound where any of its model shapes is.
 """
 
@@ -39,14 +39,10 @@ SHAPE = ("n_layer", "n_embd", "n_head", "head_dim", "d_ff", "seq_len", "vocab_si
 LAUNCH_SHARE = "launch_share_smallest"
 FIXED_SHARE = "fixed_share_smallest"  # fixed part of the step at the smallest batch
 LINE = (
-    "fixed_s",
-    "per_sample_s",
-    FIXED_SHARE,
-    f"{FIXED_SHARE}_low",
-    f"{FIXED_SHARE}_high",
-    "fit_reason",
+    *("fixed_s", "per_sample_s", "fit_reason"),
+    *(f"{FIXED_SHARE}{end}" for end in ("", "_low", "_high")),
 )
-LEAST_ERROR = 1e-3  # of a step: no interval of a few equal times is as narrow as it looks
+LEAST_ERROR = 1e-3  # of a step: the interval of a few equal times is too narrow
 GRID = "transformer_grid"
 ABOUT_SHAPE, ABOUT_BACKEND = "model shape", "backend"
 DISPATCH, AMORTISED = "dispatch", "amortised"  # launches of an operator in a row
@@ -55,16 +51,16 @@ YES, NO, UNKNOWN = "yes", "no", "unknown"
 INCONCLUSIVE, LAUNCH_BOUND, MEMORY_BOUND = "inconclusive", "launch-bound", "memory-bound"
 VERDICTS = ("both", LAUNCH_BOUND, MEMORY_BOUND, "neither")
 NO_MEASURED_POINT = "no point of it was measured"
-# Without what takes a third of a step, the step would be at most 1.5 times as fast (Amdahl 1967).
+# Removing a third of a step makes it at most 1.5 times as fast (Amdahl 1967).
 BOUND = 1 / 3
-# Both estimates are low. Operators that each go through memory move up to five times the least
-# (counted, see `step_work.least_bytes`); an operator of a training has a module and autograd around
-# it, which the launch of a + 1 has not, and that this is no more than five times is assumed. Below
-# this, five times as much is no third.
+# Both estimates are too low. Eager operators move up to five times the least bytes (counted, see
+# `step_work.least_bytes`). An operator of a training also pays for its module and autograd, which the
+# measured launch of a + 1 does not; this is assumed to be at most five times as much. Below `CLEAR`,
+# five times the estimate is still no third.
 LOW_BY = step_work.EAGER_TRAFFIC
 CLEAR = BOUND / LOW_BY
 IMPOSSIBLE = 1.25  # of a step: an estimate further above it does not describe the step
-MOST_RESIDUAL = 0.25  # of a step: such as lie further from the line do not lie on one
+MOST_RESIDUAL = 0.25  # of a step: beyond it, steps do not lie on a line
 
 
 def points_of_grids(points: pd.DataFrame, ceilings: pd.DataFrame) -> pd.DataFrame:

@@ -1,8 +1,8 @@
 """Every measured throughput against what the hardware can do: the data sheet, and our own ceilings.
 
-A synchronisation left out, a clock that is wrong or a product that was not what it claimed shows
-as a throughput that the hardware does not have. Any excess over the data sheet counts, over our own
-ceiling, which has an error itself, only one of more than a quarter.
+A missing synchronisation, a wrong clock or an operation that did less than it claims gives a
+throughput that the hardware cannot have. Any excess over the data sheet counts; over our own
+ceiling, which has an error itself, only an excess of more than a quarter.
 """
 
 from __future__ import annotations

@@ -26,15 +26,8 @@ OF_THE_BATCH = ("batch_size", "samples_per_step", "epoch_steps")
 # The columns in which two compared rows must agree, less those that distinguish their sides.
 MUST_AGREE = (
     *("module", "trainer", "network", *SHAPE, "n_parameters", "n_trainable_parameters"),
-    *(
-        "target_len",
-        "clip_seconds",
-        *OF_THE_BATCH,
-        "precision",
-        "proportions",
-        "gradient_checkpointing",
-    ),
-    *(*CHOICES, *OPERATION),
+    *("target_len", "clip_seconds", *OF_THE_BATCH, "precision", "proportions"),
+    *("gradient_checkpointing", *CHOICES, *OPERATION),
 )
 ACROSS_SETTINGS = (*PLACE, "precision", "module", *SHAPE, "n_parameters", "batch_size")
 # The columns that are fixed along a trend in a parameter.

@@ -53,8 +53,8 @@ def fits(rows: pd.DataFrame, side: Mapping[str, Any]) -> pd.Series:
 class Evidence:
     """All measured data that claims are tested with.
 
-    Rows have every column that any may have, and the labels of `Frames`; `any_batch_size`, of a training
-    or of a batched operation; numbers of their `unit`, a device of a host, and `computer`.
+    Rows have all columns of points.csv and cells.csv and those of `Frames`; `any_batch_size`, of a
+    training or a batched operation; and numbers of their device (`unit`) and of their `computer`.
     """
 
     def __init__(self, frames: Frames) -> None:
@@ -77,8 +77,8 @@ class Evidence:
     def cells(self) -> pd.DataFrame:
         """All cells, with words about each.
 
-        `heat`: whether the hardware throttled, for heat or its protection, while it ran. `support`:
-        whether its precision is there; nothing after any other failure.
+        `heat`: whether the hardware throttled while the cell ran. `support`: whether its precision is
+        supported; missing after any other failure.
         """
         probes = self.results.probes
         clocks = probes[probes["probe"] == "clocks"].drop_duplicates(CELL).set_index(CELL)
@@ -98,10 +98,10 @@ class Evidence:
     def points(self) -> pd.DataFrame:
         """The points of cells that are ok; every claim is about eager steps.
 
-        Beside the columns of all rows: `shape_size` of an operation; `proportions`, which is the `wide`
-        and which the `deep` one of two trainings of equal size; `product`, FLOP/s of the fastest
-        matrix product of its place and precision, and `bandwidth` of its memory in bytes/s, with
-        `no_product` and `no_bandwidth`, why there is none; the `spread` of its step's time.
+        Beside the columns of all rows: `shape_size` of an operation; `proportions`, whether a training
+        is the `wide` or the `deep` one of two of equal size; `product`, FLOP/s of the fastest matrix
+        product of its place and precision; `bandwidth` of its memory in bytes/s; `no_product` and
+        `no_bandwidth`, why there is none; the `spread` of its step's time.
         """
         points = self.frames.undisturbed
         status = points["point_status"]

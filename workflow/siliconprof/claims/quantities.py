@@ -1,8 +1,7 @@
 """The quantities that a claim may compare: figures of measured rows with their uncertainty.
 
-config/claims.yaml declares each: as a formula of columns, as a column of words, or as what one of
-`READERS` makes. The error of a time is that between processes where its cell was measured in several,
-else the one within its process.
+config/claims.yaml declares each: as a formula of columns, as a column of words, or by one of
+`READERS`. The error of a time is the one between processes, or within the process if there is one only.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ from siliconprof.store import columns
 from siliconprof.store.model import Part, Text, matches
 
 LEAST_SAMPLES = 9  # three in each third of a course
-LEAST_COURSE = 100  # steps; the report tells of a difference of 20 of them
+LEAST_COURSE = 100  # steps; the report compares courses that differ by 20 steps
 # Relative error of an IQR estimated from n normal values: 1.57 sigma / sqrt(n) over 1.349 sigma
 # (Kendall and Stuart, The Advanced Theory of Statistics 1, 14.10-14.12, for sample quantiles).
 IQR_ERROR = 1.165
@@ -51,7 +50,7 @@ NO_SAMPLES = "too few samples of memory after the warm-up"
 NO_DEVICE_SAMPLES = "no counter samples the memory of its device"
 NO_FAULTS = "its record has no page faults of single steps"
 NO_STEP = "no step was timed"
-# Column -> why a row without it has no figure, or the column that says so.
+# Column -> why a row without it has no figure, or the column with the reason.
 ABSENT = {
     "peak": "no_peak",
     "bandwidth": "no_bandwidth",

@@ -103,8 +103,8 @@ def differing(
 ) -> set[str]:
     """In which of `COMPARED_KEYS` two cells that are compared may differ.
 
-    In those in which the conditions, or the only host of each side, differ; with another host or
-    backend, device and threads differ, with another trainer the workload's name.
+    They may differ in keys in which the conditions or the only hosts of the sides differ. With another
+    host or backend, device and threads may differ too; with another trainer, the workload's name.
     """
     compared = {key for key in COMPARED_KEYS if where_a.get(key) != where_b.get(key)}
     hosts = [{data.cell.host for data in side} for side in (a, b)]
@@ -129,10 +129,9 @@ def _sides(
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """(cells by key, their points with the medians of each process in seconds).
 
-    With the medians stand the `ends` of what they allow: of one process the 95 % interval of its median, of
-    several the lowest and the highest. A cell that failed has no points, one that other processes
-    disturbed no medians. The series are the whole step of a training, the synchronised call of a kernel,
-    or all times of a kernel's launch.
+    `ends` are the 95 % interval of the median of one process, or the lowest and highest median of
+    several. A failed cell has no points, a disturbed one no medians. The series are the whole step of
+    a training, the synchronised call of a kernel, or all times of a kernel's launch.
     """
     import pandas as pd
 

@@ -58,8 +58,8 @@ def predict_by_own_operators(
 ) -> dict[str, Any]:
     """The step as the sum of its own operators, timed alone in a process as a cell's.
 
-    Beyond them the host takes as long for each call as in trainings there, in those of the same module
-    where there are some. Trainings that were measured are predicted in the same way, as checks.
+    The host's time for each call is added, taken from trainings on the place, of the same module if
+    there are any. Measured trainings are predicted in the same way, as checks.
 
     Returns:
         `rows`, its operators as timed; and the answer of `siliconprof predict … --json`.

@@ -1,8 +1,8 @@
 """Axes, ticks, marks and legends that all drawers share.
 
-A mark is what the page's pointer and filter find: `mark` hangs rows and texts on an artist, and
-`svg` writes them into the drawing. What another process disturbed is hollow, what was published is
-hatched or open, in every drawer alike.
+A mark is an artist that the page's pointer and filter find: `mark` attaches rows and hover texts to
+it, and `svg` writes them into the drawing. In every drawer, disturbed values are hollow and published
+ones hatched or open.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def measured(row: Mapping[str, Any], column: str, unit: str) -> str:
 def mark(artist: Any, *told: tuple[Mapping[str, Any], str]) -> None:
     """Attach rows and their hover texts to an artist, and give it the look of the first row.
 
-    Of several rows each has one marker of a line, in their order.
+    Several rows are the markers of one line, in order.
     """
     (row, _), *_ = told
     has_marker = isinstance(artist, Line2D) and artist.get_marker() not in ("", "None")
@@ -101,7 +101,7 @@ def add_dots(
 ) -> None:
     """Add markers of rows in their own colour or a `hue`, one artist for all that look alike.
 
-    Every value must have a place on its axis: none of 0 on a logarithmic one.
+    On a logarithmic axis all values must be above 0.
     """
     alike: dict[tuple[Any, ...], list[Dot]] = {}
     for one in told:
@@ -158,11 +158,8 @@ def scale(axis: Any, log: bool, label: str, ends: tuple[float, float] | None = N
 
 def tick(value: float) -> str:
     """A number beside an axis."""
-    return (
-        formatting.significant(value, 3).rstrip("0").rstrip(".")
-        if 0 < abs(value) < 100 and ("." in formatting.significant(value, 3))
-        else formatting.significant(value, 3)
-    )
+    shown = formatting.significant(value, 3)
+    return shown.rstrip("0").rstrip(".") if 0 < abs(value) < 100 and "." in shown else shown
 
 
 def categories(ax: Axes, labels: Sequence[str], headings: Sequence[int] = ()) -> None:

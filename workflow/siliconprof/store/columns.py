@@ -1,7 +1,7 @@
-"""What the columns of the tables mean: by the models of a record, by plug-ins, else by `columns.yaml`.
+"""The declarations of all columns: fields of a record's models, of plug-ins, or in `columns.yaml`.
 
-A field of a record that has a description is a column, see `model.required` and `model.key`. The end
-of a number's name is its unit.
+A field of a record with a description is a column, see `model.required` and `model.key`. The unit of
+a number is the end of its name.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ UNITS = {  # by the last word of a number's name
 }
 RATE_UNITS = {"bytes": "byte/s", "flop": "FLOP/s"}  # by the word before `_per_s`; of counts 1/s
 SUMMARY_WORDS = {"median": "median", "min": "lowest", "max": "highest"}  # of what probes read
-POINTS, CELLS, PROBES_TABLE = "points", "cells", "probes"  # whose columns plug-ins and `~` refer to
-MODELS: Mapping[str, tuple[type, ...]] = {  # what of a record a table has lines of
+POINTS, CELLS, PROBES_TABLE = "points", "cells", "probes"
+MODELS: Mapping[str, tuple[type, ...]] = {  # table -> models whose fields are its columns
     CELLS: (contents.Record,),
     POINTS: (point.Point,),
     PROBES_TABLE: (contents.Probe,),

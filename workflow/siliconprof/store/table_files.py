@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 Tables = Path | Mapping[str, Path]  # their folder, or each one's file by its name
-Block = tuple[Row, Mapping[str, Sequence[Any]]]  # what lines share; columns of the rest
+Block = tuple[Row, Mapping[str, Sequence[Any]]]  # values that all lines share; columns
 KEY = ("source", *AXES)  # the columns that name a cell
 ROWS_AT_A_TIME = 20_000  # lines of a long table that are read at a time
-FORMULA = tuple("=+@\t\r-")  # how a text begins that a spreadsheet takes for one
+FORMULA = tuple("=+@\t\r-")  # first characters of a text that a spreadsheet takes for a formula
 RESULTS_TABLE = "results"  # the table that lies beside the folder of all others
 
 
@@ -51,8 +51,7 @@ def write_blocks(path: Path, blocks: Iterable[Block]) -> None:
     """Write a long table by columns, without a dictionary for each line.
 
     Args:
-        blocks: a column that a block lacks has no values there. The columns of the rest are equally
-            long.
+        blocks: columns that a block lacks are empty there; its columns have equal lengths.
 
     Raises:
         CannotWrite: one line.

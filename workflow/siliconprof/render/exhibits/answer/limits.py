@@ -217,9 +217,9 @@ def _least(row: dict[str, Any]) -> tuple[float, float]:
 def _sheets(frame: pd.DataFrame, frames: Frames) -> pd.DataFrame:
     """The roof by the data sheet, with a mark where both its parts meet."""
     one = frame.drop_duplicates([*DEVICE, "number_format"])
+    sheets = frames.sheets
     both = [
-        (sheet.peak(row, row["number_format"]).value, sheet.bandwidth(row).value)
-        for sheet in (frames.sheets,)
+        (sheets.peak(row, row["number_format"]).value, sheets.bandwidth(row).value)
         for row in records(one)
     ]
     printed = pd.DataFrame(both, one.index, ["level", "slope"], float) / GIGA
