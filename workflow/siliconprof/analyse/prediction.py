@@ -50,7 +50,7 @@ NEAR_FACTOR = 4.0  # a size that differs by this factor has the weight exp(-1/2)
 LINE_FITS = 3
 # Weights of another model's trainings in the framework's line, by the same trainer and by another one.
 LIKE_WEIGHT, OTHER_WEIGHT = 0.1, 0.01
-SHORT_S = 5e-6  # errors are relative to a call's time, of shorter calls, which are noise, to this
+SHORT_S = 5e-6  # errors are relative to a call's time, at least to this: less is noise
 NO_OTHER_TRAINING = "no other training on its device has operators that were timed undisturbed"
 
 
@@ -338,18 +338,18 @@ def trainings(frames: Frames) -> TimedTrainings:
 
 def lines(timed_trainings: TimedTrainings) -> pd.DataFrame:
     """The lines of predicted.csv: each training, predicted by the others on its device."""
-    of, sound = timed_trainings.trainings, timed_trainings.sound
+    points, sound = timed_trainings.trainings, timed_trainings.sound
     operators = timed_trainings.operators
-    places = of.groupby(PLACE_WITH_THREADS, dropna=False).ngroup()
+    places = points.groupby(PLACE_WITH_THREADS, dropna=False).ngroup()
     told: dict[int, dict[str, Any]] = {}
-    for label, measured_s in zip(map(int, of.index), of[STEP_MEDIAN], strict=True):
+    for label, measured_s in zip(map(int, points.index), points[STEP_MEDIAN], strict=True):
         here = places[sound.trainings.index] == places[label]
         others = sound.only(here & (here.index != label))
         if others.trainings.empty:
             told[label] = {"others": 0, "reason": NO_OTHER_TRAINING}
             continue
         rows = operators[operators["training"] == label]
-        found = others.predict(rows, [*of[MODEL].loc[label]])
+        found = others.predict(rows, [*points[MODEL].loc[label]])
         predicted_s = None if found.refusal else found.seconds
         told[label] = {
             "others": len(others.trainings),
@@ -360,7 +360,7 @@ def lines(timed_trainings: TimedTrainings) -> pd.DataFrame:
             "line_share": found.shares[BY_LINE],
             "reason": found.refusal,
         }
-    named = of[POINT].assign(measured_s=of[STEP_MEDIAN])
+    named = points[POINT].assign(measured_s=points[STEP_MEDIAN])
     return named.join(pd.DataFrame.from_dict(told, "index"))
 
 

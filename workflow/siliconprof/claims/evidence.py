@@ -59,7 +59,7 @@ class Evidence:
 
     def __init__(self, frames: Frames) -> None:
         self.frames, self.results = frames, frames.results
-        self._kept: dict[tuple[str, ...], Any] = {}
+        self._cache: dict[tuple[str, ...], Any] = {}
 
     def rows(self, of: str) -> pd.DataFrame:
         """All points or cells, or the lines of scaling.csv about something."""
@@ -67,11 +67,11 @@ class Evidence:
             return self.points if of == POINTS else self.cells
         return self._lines[self._lines["about"] == of]
 
-    def kept(self, name: tuple[str, ...], make: Callable[[], Any]) -> Any:
+    def _cached(self, name: tuple[str, ...], make: Callable[[], Any]) -> Any:
         """The cached value of this name, made by the first caller."""
-        if name not in self._kept:
-            self._kept[name] = make()
-        return self._kept[name]
+        if name not in self._cache:
+            self._cache[name] = make()
+        return self._cache[name]
 
     @cached_property
     def cells(self) -> pd.DataFrame:
@@ -136,9 +136,9 @@ class Evidence:
     ) -> Iterator[list[np.ndarray]]:
         """For each row, columns of a table's lines about its point or cell; missing values are NaN."""
         lines = self.results.frame(table)
-        places = self.kept((table, *on), lambda: lines.groupby([*on], sort=False).indices)
+        places = self._cached((table, *on), lambda: lines.groupby([*on], sort=False).indices)
         arrays = [
-            self.kept((table, name), partial(lines[name].to_numpy, na_value=math.nan))
+            self._cached((table, name), partial(lines[name].to_numpy, na_value=math.nan))
             for name in names
         ]
         for key in of[[*on]].itertuples(index=False, name=None):

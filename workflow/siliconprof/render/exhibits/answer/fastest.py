@@ -116,10 +116,7 @@ def _printed(frames: Frames, frame: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-sentences = exhibit(
-    "findings",
-    sentences=True,
-)(findings.sentences)
+sentences = exhibit("findings", sentences=True)(findings.sentences)
 
 
 MOST_PAIRS = 4

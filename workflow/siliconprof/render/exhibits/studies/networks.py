@@ -114,10 +114,7 @@ def columns(frame: pd.DataFrame) -> list[Column]:
     ]
 
 
-@exhibit(
-    "network-ratios",
-    table=columns,
-)
+@exhibit("network-ratios", table=columns)
 def network_ratios(frames: Frames) -> pd.DataFrame:
     """MLP, CNN and LSTM: how many times as fast one side trains as another, beside Daniel 2023's ratios.
 
