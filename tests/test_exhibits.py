@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 import synthetic_cells as cells
 import synthetic_results as made
@@ -18,7 +19,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from parsed_page import Page
 from siliconprof.claims import judge
-from siliconprof.render import exhibit, style, svg
+from siliconprof.render import exhibit, style, svg, tables
 from siliconprof.store.captions import flag_words
 from synthetic_results import A6000, AWAY, CPU, GPU, H200, ULTRA, shown_table, training
 
@@ -202,6 +203,12 @@ def test_a_missing_number_is_a_dash_with_its_reason(page: Page) -> None:
     assert not {text for _, text in page.cells} & {"nan", "None", "inf", "NaN", "<NA>"}
     assert "Unable to &lt;GB&gt;" in page.markup["every-cell"]
     assert re.search(r"<span><sup>[a-z]</sup>[^<]{9,}</span>", page.html)
+
+
+def test_a_misspelt_column_of_a_table_is_an_error() -> None:
+    frame = pd.DataFrame({"speed": [1.0]})
+    with pytest.raises(LookupError, match="did you mean 'speed'"):
+        tables.html(frame, [exhibit.Num("sped", "Speed")], svg.Cells(), "")
 
 
 def test_other_hosts_are_badged_beside_this_one(page: Page) -> None:

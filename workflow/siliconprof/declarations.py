@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from functools import cache
 from importlib import metadata
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from siliconprof import plugins
 
@@ -58,14 +58,14 @@ class Quantity(NamedTuple):
     Args:
         label: what tables and figures call it.
         unit: SI, such as `s`, `byte/s` or `FLOP/s`; empty for ratios and counts.
-        better: `lower`, `higher`, or empty where neither is.
+        better: empty where neither is.
         series: raw values in the point's `times`, named by the quantity, in seconds; otherwise one
             number of the point itself.
     """
 
     label: str
     unit: str
-    better: str = ""
+    better: Literal["lower", "higher", ""] = ""
     series: bool = False
 
 

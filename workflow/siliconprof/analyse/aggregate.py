@@ -65,7 +65,7 @@ def gather(matrix: Matrix, results: Path, reference: Sequence[Path]) -> Iterator
 
 
 def outside(matrix: Matrix, results: Path) -> dict[str, str]:
-    """Own records that belong to no cell of today's matrix, and are used in nothing -> why."""
+    """Own records that belong to no cell of the matrix -> why they are not used."""
     wanted = {planned.record for planned in matrix.cells}
     own = sorted(
         path for label in matrix.labels for path in (results / "records" / label).rglob("*.json")
@@ -76,7 +76,7 @@ def outside(matrix: Matrix, results: Path) -> dict[str, str]:
 def write_tables(
     records: Sequence[tuple[str, Path]], outsiders: Mapping[str, str], history: Path, output: Tables
 ) -> None:
-    """Read every record, checked, and write the tables; one that cannot be read is in its own.
+    """Read and check every record and write the tables; unreadable records have a table of their own.
 
     Raises:
         UserError: two different records of a cell.

@@ -11,9 +11,9 @@ import pandas as pd
 from siliconprof import formatting
 from siliconprof.analyse.attribution import CAUSE
 from siliconprof.analyse.frames import CELL, DEVICE, Frames, holds, records
+from siliconprof.analyse.throughputs import PLACE
 from siliconprof.store.record import REFERENCE
 
-ELSE = [*DEVICE, "backend"]  # a rival is another backend, device or host
 STEP = "whole_step_ms"
 FAILED_STATUSES = ("failed", "oom", "timeout")
 ONLY_ONE = " (the only one)"  # setup that was measured of a training: the fastest of nothing
@@ -23,37 +23,37 @@ LONGEST_REASON = 240  # of a reason; the table of all cells has the whole
 INTERVAL_ENDS = (("", "", ""), ("_low", "_low", "_high"), ("_high", "_high", "_low"))  # of a ratio
 
 
-def timed(frames: Frames) -> pd.DataFrame:
-    """Trainings whose whole step was timed, by the batch they were given: of several, the largest.
+def ranked_trainings(frames: Frames) -> pd.DataFrame:
+    """`Frames.steps` by the batch that the config gives: of a cell with several, the largest.
 
-    Not those near capacity, whose batch each setup chose itself, nor checks of a mechanism.
+    Trainings near capacity are left out: each setup chose its batch itself.
     """
-    points = frames.points
-    is_sought = holds(points, "batch_size_found")
-    is_timed = points["trainer"].notna() & points[STEP].gt(0)
-    points = points[is_timed & ~is_sought & ~points["is_mechanism_check"]]
-    largest = points.groupby(CELL)["samples_per_step"].transform("max")
-    return points[points["samples_per_step"].eq(largest) | largest.isna()]
+    steps = frames.steps[~holds(frames.steps, "batch_size_found")]
+    largest = steps.groupby(CELL)["samples_per_step"].transform("max")
+    return steps[steps["samples_per_step"].eq(largest) | largest.isna()]
 
 
 @lru_cache(maxsize=1)  # page, terminal and three exhibits ask of the same run
 def fastest(frames: Frames) -> pd.DataFrame:
-    """A row for each training that was measured here or on another host: its fastest setup.
+    """A row for the fastest setup of each training measured here or on another host.
 
-    Nobody may change it: all who ask for the same run's get the same one.
+    The frame is cached for a run: callers must not change it.
 
-    Large models first; a reference bundle's setups are counterparts alone, maybe faster ones. What
-    other processes disturbed counts only where nothing else was measured. Columns beside those of
-    the point: for the fastest setup of any other backend, device or host `rival_setup`,
-    `rival_place`, `rival_index` and `rival_times`, how many times as long it takes, with its
-    interval; for the fastest of them in the same precision the same as `same_…`; `comparison`, in
-    words; `names_device`, whether these name the device too, as they do where a run has several or a
-    reference's is one of both; `training`, its name; `cause`, the largest causes of that gap with their
-    shares, up to three, in `cause_of` of which gap, that of `cause_pair` in `Frames.gaps`;
-    `per_1000_usd`, samples/s, where a source has the device's price;
-    `of_model`, of the model that the run is about how fast it learns and whether it fits, in words.
+    Large models come first. Setups of reference bundles are only compared with, even if they are
+    faster. Disturbed trainings count only where nothing else was measured. Columns beside those of
+    the point:
+
+    - of the fastest setup on any other backend, device or host: `rival_setup`, `rival_place`,
+      `rival_index`, and `rival_times`, how many times as long it takes, with its interval; of the
+      fastest of these in the same precision: `same_…`
+    - `comparison` in words; `names_device`, whether it names the device
+    - `training`, its name
+    - up to three largest `cause`s of a gap with their shares; `cause_of`, which gap in words;
+      `cause_pair`, its pair in `Frames.gaps`
+    - `per_1000_usd`, samples/s, where a source has the device's price
+    - `of_model`, how fast the user's model learns and whether it fits, in words
     """
-    trainings = timed(frames)
+    trainings = ranked_trainings(frames)
     trainings = trainings.assign(remark=_remarks(trainings))
     own = trainings.loc[trainings["source"] != REFERENCE, "work"]
     trainings = trainings[trainings["work"].isin(own)]
@@ -62,13 +62,13 @@ def fastest(frames: Frames) -> pd.DataFrame:
     ranked = trainings[is_plain | ~has_plain].sort_values(["disturbed", STEP], kind="stable")
     own_ranked = ranked[ranked["source"] != REFERENCE]
     frame = own_ranked.drop_duplicates("work").assign(point_index=lambda best: best.index)
-    setups = ranked.drop_duplicates(["work", *ELSE, "setup"]).groupby("work").size()
+    setups = ranked.drop_duplicates(["work", *PLACE, "setup"]).groupby("work").size()
     frame["setup"] += frame["work"].map(setups).eq(1).map({True: ONLY_ONE, False: ""})
     rivals = ranked.assign(index=ranked.index).merge(
-        frame[["work", *ELSE, "precision"]], on="work", suffixes=("", "_best")
+        frame[["work", *PLACE, "precision"]], on="work", suffixes=("", "_best")
     )
-    elsewhere = [f"{name}_best" for name in ELSE]
-    rivals = rivals[(rivals[ELSE] != rivals[elsewhere].set_axis(ELSE, axis=1)).any(axis=1)]
+    elsewhere = [f"{name}_best" for name in PLACE]
+    rivals = rivals[(rivals[PLACE] != rivals[elsewhere].set_axis(PLACE, axis=1)).any(axis=1)]
     same = rivals[rivals["precision"] == rivals["precision_best"]]
     for name, rows in (("rival", rivals), ("same", same)):
         first = rows.drop_duplicates("work").set_index("work")
@@ -101,7 +101,7 @@ def _model_in_words(frame: pd.DataFrame, frames: Frames) -> pd.Series:
         if row["module"] != "causal_lm" or not frames.matrix.experiment.get("model"):
             told.append(None)
             continue
-        rate, share = row["tokens_per_s"], shares.get(row["point_index"], np.nan)
+        rate, share = row["tokens_per_s"], shares.get(row["order"], np.nan)
         need, capacity = row["predicted_memory_bytes"], row["capacity_bytes"]
         parts = [f"{formatting.significant(rate)} tokens/s"]
         parts += [f"{formatting.significant(MANY_TOKENS / rate / 3600)} h per 100 million tokens"]
@@ -144,7 +144,7 @@ def failures(frames: Frames) -> list[str]:
 
 
 def _names(labels: pd.Series) -> list[str]:
-    """`gpt2-nano` of each label; of several of one name with what differs, as `0.23 M parameters`."""
+    """`gpt2-nano` of each label, followed by what differs between labels of one name."""
     split = [label.partition(": ") for label in labels]
     names = [name for name, *_ in split]
     amounts = [amount.split(", ") for *_, amount in split]
@@ -171,7 +171,7 @@ def _in_words(row: dict[str, Any]) -> str:
 
 
 def _remarks(trainings: pd.DataFrame) -> pd.Series:
-    """What to know of a time before a ratio is made of it: `disturbed, launch-bound`."""
+    """Caveats about each time, such as `disturbed, launch-bound`."""
     disturbed = trainings["disturbed"].map({True: "disturbed", False: ""})
     launches = trainings["is_launch_bound"].map({True: "launch-bound", False: ""})
     both = disturbed.ne("") & launches.ne("")
@@ -179,17 +179,17 @@ def _remarks(trainings: pd.DataFrame) -> pd.Series:
 
 
 def _with_causes(frame: pd.DataFrame, frames: Frames) -> pd.DataFrame:
-    """With the largest cause of the gap to a setup elsewhere, else of one between both places."""
+    """Add the largest cause of the gap to the rival, else of another gap to its place."""
     gaps, points = frames.gaps, frames.points
     causes = gaps[gaps["kind"].eq(CAUSE) & ~gaps["is_noise"] & gaps["share"].gt(0)]
     pairs = causes.sort_values("share", ascending=False).drop_duplicates("pair").sort_index()
     pairs = pairs[["pair", "fast", "slow", "fast_name", "slow_name"]]
-    pairs = pairs.join(points[["work", *ELSE]], on="fast").join(
-        points[ELSE].add_suffix("_slow"), on="slow"
+    pairs = pairs.join(points[["work", *PLACE]], on="fast").join(
+        points[PLACE].add_suffix("_slow"), on="slow"
     )
-    slow = pairs[[f"{name}_slow" for name in ELSE]].set_axis(ELSE, axis=1)
-    of_best = ["work", *ELSE, "point_index", "rival_index", "same_index"]
-    pairs = pairs[(pairs[ELSE] != slow).any(axis=1)].merge(frame[of_best], on=["work", *ELSE])
+    slow = pairs[[f"{name}_slow" for name in PLACE]].set_axis(PLACE, axis=1)
+    of_best = ["work", *PLACE, "point_index", "rival_index", "same_index"]
+    pairs = pairs[(pairs[PLACE] != slow).any(axis=1)].merge(frame[of_best], on=["work", *PLACE])
     # Not every two setups are taken apart, and compiled ones never are.
     is_best = pairs["fast"] == pairs["point_index"]
     to_rival, to_same = (

@@ -1,10 +1,10 @@
 """Why one training takes longer than another of equal work: by phase, and by part of the step.
 
-`attribution.csv`: for each pair of trainings that did the same work a line for the gap in seconds
-per step, one for each phase (they sum to the gap exactly), one for each cause, and one for what no
-cause explains, which may be negative. The causes are the parts of the step, with 95 % intervals, and
-the last line has what they leave of either side's step. Where the operators of a step were not timed,
-the gap has phases and no causes, and the last line says so. Which pairs: see `pairs`.
+`attribution.csv`: for each pair of trainings that did the same work (see `pairs`), a line for the gap
+in seconds per step, one for each phase (they sum to the gap exactly), one for each cause, and one for
+what no cause explains, which may be negative. The causes are the parts of the step, with 95 %
+intervals; the last line also has what they leave of both steps. Where the operators of a step were
+not timed, there are phases and no causes, and the last line says so.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import pandas as pd
 from siliconprof.analyse.equal_work import NO_GAP
 from siliconprof.analyse.frames import CELL, POINT, Frames, holds
 from siliconprof.analyse.operator_rows import BLOCKED, FRAMEWORK, PARTS, WAITING
+from siliconprof.stats import inference
 from siliconprof.store import columns, table_files
 from siliconprof.store.record import HERE
 from siliconprof.store.table_files import Tables
@@ -36,13 +37,13 @@ NOT_EXPLAINED = (
     "other processes disturbed it, so that its operators explain nothing; to measure again: "
 )
 MAIN_CAUSE_SHARE = 0.5  # of the gap
-CLOSED_WITHIN = 0.1  # of a step, that its operators and the framework leave of it
+CLOSED_WITHIN = 0.1  # of a step: the most that its parts may leave of it
 NOT_TOLD = "none that can be told from its operators and the framework"
 NOT_SPLIT = "not timed apart on both sides; it is in the rest"
 
 
 def has_parts(points: pd.DataFrame) -> pd.Series:
-    """Of which points the step can be taken apart.
+    """Mask of the points whose step can be split into parts.
 
     A check of a mechanism has no speed, and a compiled step has no phases.
     """
@@ -51,13 +52,13 @@ def has_parts(points: pd.DataFrame) -> pd.Series:
 
 
 def pairs(points: pd.DataFrame) -> pd.DataFrame:
-    """The pairs that matter, each once, of trainings that did the same work and have parts.
+    """Pair trainings that did the same work and have parts, each pair once.
 
-    Of one host: its fastest cell of the plain loop in fp32 (else of any trainer in fp32, else of
-    all) against each other one; its fastest of all against other devices and backends in that one's
-    precision; every two backends of one device, and the fastest backend of every
-    device against that of the fastest device, under one workload, scenario and precision. Of two
-    hosts: the fastest plain fp32 cell of this one against that of each other.
+    - On one host, the fastest plain fp32 cell (else fp32 of any trainer, else any) against each other.
+    - On one host, the fastest cell of all against other devices and backends in its precision.
+    - Under one workload, scenario and precision, every two backends of a device, and the fastest
+      backend of each device against that of the fastest device.
+    - The fastest plain fp32 cell of this host against that of each other host.
 
     Returns:
         `rule`; `fast` and `slow`, labels of points.
@@ -110,7 +111,7 @@ def pairs(points: pd.DataFrame) -> pd.DataFrame:
 
 
 def lines(points: pd.DataFrame, pairs: pd.DataFrame, step_parts: pd.DataFrame) -> pd.DataFrame:
-    """The lines of attribution.csv about some pairs, whose numbers are their labels."""
+    """Lines of attribution.csv for some pairs; their labels become the column `pair`."""
     fast, slow = (points.loc[pairs[side]].set_axis(pairs.index) for side in SIDES)
     gap, costs = _gap(fast, slow), _costs(points, step_parts)
     timed = pairs[[*SIDES]].isin(costs["at"].unique())
@@ -135,7 +136,7 @@ def lines(points: pd.DataFrame, pairs: pd.DataFrame, step_parts: pd.DataFrame) -
 
 
 def _measured_again(fast: pd.DataFrame, slow: pd.DataFrame) -> pd.Series:
-    """The command that measures the disturbed side or sides of each pair again, where they were."""
+    """The command that measures the disturbed sides of each pair again."""
     sides = [side["record"].where(side["disturbed"], "") for side in (fast, slow)]
     elsewhere = (fast["disturbed"] & ~fast["here"]) | (slow["disturbed"] & ~slow["here"])
     records = (sides[0] + " " + sides[1]).str.strip()
@@ -145,20 +146,14 @@ def _measured_again(fast: pd.DataFrame, slow: pd.DataFrame) -> pd.Series:
 
 def _gap(fast: pd.DataFrame, slow: pd.DataFrame) -> pd.DataFrame:
     """The difference of both whole steps; its ends are the worst of both 95 % intervals."""
-    hows = [
-        [
-            "within one process" if n == 1 else f"between {n:.0f} processes"
-            for n in side["processes"]
-        ]
-        for side in (fast, slow)
-    ]
+    bases = [inference.basis(side["processes"]) for side in (fast, slow)]
     numbers = {
         "seconds": slow[STEP_MEDIAN] - fast[STEP_MEDIAN],
         "low_s": slow[LOW] - fast[HIGH],
         "high_s": slow[HIGH] - fast[LOW],
         "fast_s": fast[STEP_MEDIAN],
         "slow_s": slow[STEP_MEDIAN],
-        "fast_how": ["; ".join(dict.fromkeys(both)) for both in zip(*hows, strict=True)],
+        "fast_how": ["; ".join(dict.fromkeys(both)) for both in zip(*bases, strict=True)],
     }
     return pd.DataFrame({"kind": GAP, "part": GAP} | numbers, fast.index)
 
@@ -180,14 +175,14 @@ def _phases(fast: pd.DataFrame, slow: pd.DataFrame, gap: pd.DataFrame) -> list[p
 
 
 def _costs(points: pd.DataFrame, step_parts: pd.DataFrame) -> pd.DataFrame:
-    """What steps spend on their parts: `at`, the label of a point, `part`, `s`, its ends, `how`."""
+    """Seconds of each part of each step: `at` (the label of its point), `part`, `s`, its ends, `how`."""
     parts = step_parts.astype({"seconds": float, "low_s": float, "high_s": float, "point": int})
     parts = parts.merge(points[POINT].reset_index(names="at"), on=POINT)
     return parts.rename(columns={"seconds": "s"})[["at", "part", "s", "low_s", "high_s", "how"]]
 
 
 def _causes(pairs: pd.DataFrame, costs: pd.DataFrame) -> pd.DataFrame:
-    """A line for each part of either step: what it takes longer, both intervals in quadrature."""
+    """A line for each part: how much longer the slow step's takes; intervals add in quadrature."""
     fast, slow = (
         pairs[side].rename_axis("pair").reset_index(name="at").merge(costs, on="at")
         for side in SIDES
@@ -214,7 +209,7 @@ def _causes(pairs: pd.DataFrame, costs: pd.DataFrame) -> pd.DataFrame:
 
 
 def _left(gap: pd.DataFrame, causes: pd.DataFrame) -> pd.DataFrame:
-    """What all parts leave of each gap and of either step; of none where they were not timed."""
+    """What the parts leave unexplained of each gap and of both steps."""
     ends = causes.assign(
         low_s=(causes["high_s"] - causes["seconds"]) ** 2,
         high_s=(causes["seconds"] - causes["low_s"]) ** 2,
@@ -231,10 +226,10 @@ def _left(gap: pd.DataFrame, causes: pd.DataFrame) -> pd.DataFrame:
 
 def _verdict(gap: pd.DataFrame, causes: pd.DataFrame, left: pd.DataFrame) -> pd.Series:
     """How much of each gap beyond noise the parts explain, in two words."""
-    # The framework's part is what the others leave and explains nothing: a gap in it is perhaps
-    # explained. So is one of which the parts leave much, and within noise nothing; and one of steps
-    # whose parts are off by more than `CLOSED_WITHIN`, or whose framework takes less than nothing:
-    # their operators took longer when they were watched.
+    # Only perhaps explained are: a gap in the framework's part, which is a remainder and explains
+    # nothing; a gap whose unexplained part is large but within noise; and a gap of steps whose parts
+    # are off by more than `CLOSED_WITHIN`, or whose framework part is negative, because their
+    # operators took longer while they were watched.
     rest = causes[causes["part"] == FRAMEWORK].reindex(gap.index)
     sides = ["fast_s", "slow_s"]
     off = left[sides].abs() + rest[sides].clip(upper=0.0).abs()
@@ -248,7 +243,7 @@ def _verdict(gap: pd.DataFrame, causes: pd.DataFrame, left: pd.DataFrame) -> pd.
 
 
 def write(frames: Frames, output: Tables) -> None:
-    """Compute and write: the table."""
+    """Compute and write attribution.csv."""
     points = frames.undisturbed
     table = lines(points, pairs(points), frames.results.step_parts)
     table_files.write_frame(table_files.path(output, "attribution"), table)

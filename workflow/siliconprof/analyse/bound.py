@@ -1,10 +1,10 @@
-"""What a training's step takes at least, by what its device can do at most, and what it may take.
+"""The least time of a training's step by the limits of its device, and its likely range.
 
-Every operator takes at least what its operations take at the fastest product that was measured there,
-and what its bytes take at the bandwidth of memory, or of the caches where they fit; and a step at
-least what the host takes to launch its operators at the fastest. How many times as long real steps
-last, trainings that were measured there tell. It falls as steps grow, so that those nearest by their
-own bound count; a step far beyond all of them may come as near to its bound as any.
+An operator takes at least its FLOP over the fastest product measured on the device, and its bytes
+over the bandwidth of memory, or of the caches where they fit. A step takes at least the time in which
+the host launches its operators. The likely range follows from how many times their own bound the
+measured trainings of the device take. This factor falls as steps grow, so the trainings with the
+nearest bounds count; a step with a far larger bound may come as close to it as any of them.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from siliconprof.analyse.prediction import TimedTrainings
 from siliconprof.analyse.scaling import AMORTISED
 from siliconprof.analyse.throughputs import PLACE
 
-NEAREST = 5  # trainings by their own bound, that say what a step may take
-LIKELY_FACTOR = 2.0  # as many times the largest bound, a step may come near its own
+NEAREST = 5  # trainings, by their bound, that give the likely range
+LIKELY_FACTOR = 2.0  # of the largest measured bound; beyond it a step may come near its own bound
 
 
 class Ceilings(NamedTuple):
-    """Of a device, its backend and a number format; NaN where nothing tells."""
+    """Limits of a device, backend and number format; NaN where unknown."""
 
     flop_per_s: float
     memory_bytes_per_s: float
@@ -34,10 +34,10 @@ class Ceilings(NamedTuple):
     launch_s: float
 
     def least_s(self, rows: pd.DataFrame) -> float:
-        """Seconds of a step, at least.
+        """Least seconds of a step.
 
         Args:
-            rows: its operators with `flops`, `bytes` and `count`; see `prediction.described`.
+            rows: its operators with `flops`, `bytes` and `count`; see `prediction.with_kinds`.
         """
         fits = rows["bytes"] <= self.cache_bytes
         bandwidth = np.where(fits, self.cache_bytes_per_s, self.memory_bytes_per_s)
@@ -47,18 +47,18 @@ class Ceilings(NamedTuple):
 
 
 class Bound(NamedTuple):
-    """What a step takes at least, and may take."""
+    """The least time of a step, and the range in which it probably lies."""
 
     seconds: float
     low_s: float | None
     high_s: float | None
-    trainings: int  # that were measured there in that precision
-    within: int  # of them, those whose step lies where the others say that it may
-    nearest: str | None  # workload of the one whose own bound is nearest
+    trainings: int  # measured on the place in this precision
+    within: int  # of these, whose step lies in the range that the others give
+    nearest: str | None  # workload of the training with the nearest bound
 
 
 def ceilings(lines: pd.DataFrame, there: TimedTrainings, precision: str) -> Ceilings:
-    """Of the device of some trainings; what these reach counts as well.
+    """The ceilings of a device, raised to what its trainings reach.
 
     Args:
         lines: of ceilings.csv.
@@ -89,10 +89,10 @@ def ceilings(lines: pd.DataFrame, there: TimedTrainings, precision: str) -> Ceil
 def bound_of_step(
     rows: pd.DataFrame, there: TimedTrainings, of: Ceilings, precision: str
 ) -> Bound | None:
-    """The bound of a step; None where nothing is known that limits it.
+    """The bound of a step; None where no limit is known.
 
     Args:
-        rows: its operators, described.
+        rows: its operators, see `prediction.with_kinds`.
         there: trainings of its device and backend, undisturbed.
     """
     least_s = of.least_s(rows)
@@ -118,13 +118,13 @@ def bound_of_step(
 
 
 def bound_of_products(flops: float | None, of: Ceilings) -> Bound | None:
-    """The bound of a step of which the operations of its products alone are known; None without a ceiling."""
+    """The bound of a step by the FLOP of its products alone; None without a ceiling."""
     least_s = (flops or math.nan) / of.flop_per_s
     return Bound(least_s, None, None, 0, 0, None) if math.isfinite(least_s) else None
 
 
 def _range(bound_s: float, known: pd.DataFrame) -> tuple[float, float]:
-    """What a step of a bound may take; NaN without trainings.
+    """The range of the seconds of a step with this bound; NaN without trainings.
 
     Args:
         known: `bound_s` and `step_s` of measured trainings.

@@ -29,21 +29,13 @@ SECONDS = "s"
 FORMATS = [*dict.fromkeys(PEAK_OF_PRECISION.values()), ""]  # the last of what has none
 OF_LINE = [*PLACE, "format", "quantity"]
 OF_POINT = (
-    "precision",
-    "how",
-    "workload",
-    "record",
-    "launch_bound",
-    "cache_bytes",
-    "gpu_measured_s",
-    "gpu_sm_clock_mhz",
-    "gpu_power_w",
-    "gpu_limits",
+    *("precision", "how", "workload", "record", "launch_bound", "cache_bytes"),
+    *("gpu_measured_s", "gpu_sm_clock_mhz", "gpu_power_w", "gpu_limits"),
 )
 
 
 class Kind(NamedTuple):
-    """A quantity of the table: the best of which workload's points, by which column."""
+    """A quantity of the table, and the workload and column whose best point gives it."""
 
     quantity: str
     module: str
@@ -72,7 +64,7 @@ def lines(points: pd.DataFrame, sheets: DataSheets) -> pd.DataFrame:
     lines = lines.assign(
         last_level_cache_bytes=lines["cache_bytes"],
         share=lines["value"] / lines["datasheet_value"],
-        place=lines.groupby([*PLACE], sort=False).ngroup(),
+        place=lines.groupby(PLACE, sort=False).ngroup(),
         rank=lines["format"].map(FORMATS.index),
     )
     return lines.sort_values(["place", "rank"], kind="stable")[
@@ -81,7 +73,7 @@ def lines(points: pd.DataFrame, sheets: DataSheets) -> pd.DataFrame:
 
 
 def counting(points: pd.DataFrame) -> dict[str, pd.Series]:
-    """Quantity -> which points of its workload may be the best; of others all may be.
+    """Quantity -> mask of the points that may give it; a quantity not listed takes all.
 
     Args:
         points: of `Frames`.
@@ -148,7 +140,7 @@ def _sheet(line: Row, sheets: DataSheets) -> Figure:
 
 
 def write(frames: Frames, output: Tables) -> None:
-    """Compute and write: the three tables, and those of grids, see `scaling`."""
+    """Compute and write ceilings, checks and results, and the tables of grids, see `scaling`."""
     points = frames.undisturbed
     ceilings = lines(points, frames.sheets)
     checks = throughputs.check(points, ceilings, frames.sheets)
@@ -158,7 +150,8 @@ def write(frames: Frames, output: Tables) -> None:
         "checks": checks,
         "expected": scaling.expected(grids),
         "scaling": scaling.lines(grids, ceilings),
-        "results": results_table.lines(frames, checks),
     }
     for name, frame in tables.items():
         table_files.write_frame(table_files.path(output, name), frame)
+    results = results_table.lines(frames, checks)
+    table_files.write_frame(table_files.path(output, "results"), results)

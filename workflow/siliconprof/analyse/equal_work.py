@@ -37,11 +37,10 @@ FULL = ("fp32", "tf32")
 # Relative: sums in another order have differed by 1e-6, 16-bit formats by 2e-5 of a loss.
 LOSS_WITHIN, LOSS_WITHIN_16_BIT = 1e-3, 1e-2
 SMALLER = "smaller_batch"  # the flag: of a batch that fits in place of the config's
-NOISY = "noisy"  # the flag: repeats scatter
 
 
 def mark_other_losses(cells: Sequence[dict[str, Any]], points: Sequence[dict[str, Any]]) -> None:
-    """Say in lines of points.csv, and as a flag in cells.csv, whose first loss is another one.
+    """Mark lines of points.csv, and flag those of cells.csv, whose first loss differs.
 
     The first step's loss is that of the same weights on the same batch, so it is the same on every
     backend but for rounding. Where it is not, another model was trained. It is held against the
@@ -72,12 +71,12 @@ def mark_other_losses(cells: Sequence[dict[str, Any]], points: Sequence[dict[str
 
 
 def flagged(frame: pd.DataFrame, code: str) -> pd.Series:
-    """Of which rows the cell carries a flag."""
+    """Mask of the rows whose cell has a flag."""
     return frame["flags"].astype("object").fillna("").astype(str).str.contains(rf"\b{code}\b")
 
 
 def variant_label(row: Mapping[str, Any]) -> str:
-    """`LoRA 8` of a training that computes something else than the plain one; empty for it."""
+    """`LoRA 8` where a training computes something else than the plain one; empty otherwise."""
     parts = [f"LoRA {int(row['lora_rank'])}"] if row.get("lora_rank") else []
     if row.get("weights") not in (None, "random"):
         parts.append(str(row["weights"]))
@@ -85,7 +84,7 @@ def variant_label(row: Mapping[str, Any]) -> str:
 
 
 def setting_labels(row: Mapping[str, Any]) -> list[str]:
-    """How a training runs otherwise than the plain one of its model."""
+    """The settings in which a training runs differently from the plain one of its model."""
     parts = []
     applied = row.get("scenario_applied") or row["scenario"]
     if applied == "offload":

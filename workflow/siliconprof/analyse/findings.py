@@ -14,13 +14,8 @@ from siliconprof.analyse.frames import CIRCUMSTANCES, DEVICE, Frames, holds, pai
 from siliconprof.store.record import REFERENCE
 
 NEEDED = (  # columns of the trainings that are held against each other
-    *(
-        *WORK,
-        *CIRCUMSTANCES,
-        *DEVICE,
-        *(f"{STEP}{end}" for end, *_ in INTERVAL_ENDS),
-        "whole_step_n",
-    ),
+    *(*WORK, *CIRCUMSTANCES, *DEVICE, "whole_step_n"),
+    *(f"{STEP}{end}" for end, *_ in INTERVAL_ENDS),
     *("model", "place", "whose", "backend_label", "variant", "compiled", "disturbed"),
     *("is_launch_bound", "order"),
 )
@@ -38,7 +33,7 @@ OUTPUT = rf"{OUTPUT_LAYER}|\w+(?:ForCausalLM|LMHeadModel)"
 
 
 def sentences(frames: Frames) -> pd.DataFrame:
-    """Those that these results allow: `name` and `sentence`.
+    """The sentences that these results allow: `name` and `sentence`.
 
     Of each kind the one about the largest model, undisturbed if there is one.
     """
@@ -57,7 +52,7 @@ def sentences(frames: Frames) -> pd.DataFrame:
 
 
 def _pair_in_words(both: pd.DataFrame, axis: str, name: str) -> str:
-    """The first of some pairs in words, `…_other` its second side."""
+    """A sentence on the first undisturbed pair; columns of its second side end in `_other`."""
     if both.empty:
         return ""
     is_disturbed = both["disturbed"] | both["disturbed_other"]
@@ -80,7 +75,7 @@ def _pair_in_words(both: pd.DataFrame, axis: str, name: str) -> str:
 
 
 def _remarks(steps: float, is_disturbed: bool, launch_bound: list[str]) -> str:
-    """` (only 3 steps)`, of which there is a range and no interval; empty where nothing is to say."""
+    """Caveats in brackets, such as ` (only 3 steps)`; empty without any."""
     remarks = [f"only {steps:.0f} steps"] if steps < formatting.FEWEST_OF_INTERVAL else []
     remarks += ["disturbed by other processes"] if is_disturbed else []
     remarks += [f"{name} waits for its host to launch" for name in launch_bound]
@@ -119,7 +114,7 @@ def _hardware(frames: Frames) -> str:
 
 
 def _output_layer(frames: Frames) -> str:
-    """What the largest model that has one spends on its output layer and the loss, of a whole step."""
+    """The share of its step that the largest model spends on its output layer and the loss."""
     operators = frames.table("operators").dropna(subset="seconds")  # some steps are too long
     role, passes = operators["role"].astype("str"), ["forward_s", "backward_s"]
     is_output = role.str.fullmatch(OUTPUT, na=False) & operators["phase"].isin(passes)

@@ -1,8 +1,8 @@
 """The results of a run as one labelled frame of cells and one of points: what all analysis selects from.
 
 `cells` has a row for each cell, `points` one for each measured point with its cell's columns. A
-cell that is not `ok` keeps its row and loses its points: a time that was not measured in the way
-that its cell names is no result. Rows stand in the page's order: this host first, GPUs first.
+cell that is not `ok` has no points: a time that was not measured as its cell says is no result. Rows
+are in the page's order, this host and GPUs first; labels are the rows of cells.csv and points.csv.
 """
 
 from __future__ import annotations
@@ -40,27 +40,27 @@ from siliconprof.store.table_files import KEY, Tables
 
 CELL = list(KEY)
 POINT = [*CELL, "point"]
-DEVICE = ["source", "host", "device"]
+DEVICE = throughputs.DEVICE
 BACKENDS = ("torch-cuda", "torch-mps", "torch-cpu", "mlx")
 TRAINERS = ("plain", "hf")
 PRECISIONS = ("fp32", "tf32", "amp-fp16", "fp16", "amp-bf16", "bf16")
-# What else two trainings of equal work may differ in.
+# What two trainings of equal work may still differ in.
 CIRCUMSTANCES = (
     *("host", "device", "backend", "trainer", "precision", "threads", "scenario", "offloads"),
     *("zero_stage", "gradient_checkpointing", "probes_off", *CHOICES),
 )
-PATH = ("host", "device", "backend", "threads")  # in which two devices may differ
-NAMES = [  # that other tables get from their point or cell
+PATH = ("host", "device", "backend", "threads")  # what differs between two devices
+NAMES = [  # columns that `Frames.table` adds from a line's point or cell
     *("device_kind", "device_label", "place", "whose", "backend_label", "setup", "model"),
     *("trainer", "module", "stage", "variant", "disturbed", "is_mechanism_check", "flags", "here"),
     *("work_label", "order", "family_order", "work"),
 ]
 SIZE = ("n_parameters", "samples_per_step", "tokens_per_step", "audio_s_per_step", "target_len")
-TEXTS = (  # made here; without a row pandas would take them for numbers
+TEXTS = (  # columns made here whose type pandas would not know of an empty frame
     *("device_label", "place", "whose", "backend_label", "stem", "model", "stage"),
     *("apart", "variant", "setup"),
 )
-# Share of a step that the host takes to dispatch it, from which the GPU waits.
+# From this share of the step on, dispatching it is what bounds it: the GPU waits for the host.
 LAUNCH_BOUND_SHARE = 0.9
 SWITCHED_OFF = "switched off for this cell"  # what the sampler says of a probe left out on purpose
 
@@ -77,7 +77,7 @@ class Frames:
 
     @classmethod
     def load(cls, matrix: Path, tables: Tables, published: Path, devices: Path) -> Frames:
-        """Everything, checked as far as a page needs it.
+        """Read the matrix and the device registry; tables are read when they are first used.
 
         Raises:
             UserError: a file is missing or damaged.
@@ -88,7 +88,7 @@ class Frames:
 
     @classmethod
     def of_run(cls, folder: Path) -> Frames:
-        """A run's own, with this checkout's data sheets.
+        """Load the results in a folder, with this checkout's data sheets.
 
         Raises:
             UserError: the folder has no results; one line.
@@ -98,17 +98,8 @@ class Frames:
         return cls.load(matrix, tables, config / "published", config / "devices.yaml")
 
     @cached_property
-    def labelled(self) -> pd.DataFrame:
-        """A row for each cell, in the order of cells.csv.
-
-        Beside its columns: `here`, `order` (of the page), `device_label`, `place` (with its host where
-        that is another), `whose` (`other host: x`), `where` (`cpu-x (mlx)`), `backend_label`, `model`
-        (module and size), `variant` (LoRA, offload, compiled …), `setup` (`torch-cpu · plain · fp32 ·
-        LoRA 8`), `stage` (the scenario applied), `offloads`, `lora` (whether adapters are trained),
-        `predicted_on_device_bytes` (without what is offloaded), `probes_off`, `disturbed`,
-        `is_mechanism_check` (no speed is said of it), the device's `registry_id` where it is known,
-        its listed `peak` in the cell's precision in FLOP/s or `no_peak`, the reason.
-        """
+    def _labelled_cells(self) -> pd.DataFrame:
+        """`cells` in the order of cells.csv, without the flags of checks.csv, which may not exist yet."""
         cells, probes = self.results.frame("cells"), self.results.frame("probes")
         off = probes["means"].eq(SWITCHED_OFF).groupby([probes[name] for name in CELL]).all()
         cells = cells.join(off.rename("probes_off"), CELL)
@@ -163,14 +154,42 @@ class Frames:
         return cells.astype(dict.fromkeys(TEXTS, "str")).copy()
 
     @cached_property
-    def measured(self) -> pd.DataFrame:
-        """A row for each point, in the order of points.csv, with its cell's columns and all that any has.
+    def cells(self) -> pd.DataFrame:
+        """A row for each cell in the page's order; labels are rows of cells.csv.
+
+        Beside its columns: `here`, `order` (of the page), `device_label`, `place` (with its host where
+        that is another), `whose` (`other host: x`), `where` (`cpu-x (mlx)`), `backend_label`, `model`
+        (module and size), `variant` (LoRA, offload, compiled …), `setup` (`torch-cpu · plain · fp32 ·
+        LoRA 8`), `stage` (the scenario applied), `offloads`, `lora` (whether adapters are trained),
+        `predicted_on_device_bytes` (without what is offloaded), `probes_off`, `disturbed`,
+        `is_mechanism_check` (no speed is said of it), the device's `registry_id` where it is known,
+        its listed `peak` in the cell's precision in FLOP/s or `no_peak`, the reason. `flags` and
+        `flag_details` have those of checks.csv too.
+        """
+        cells, checks = self._labelled_cells, self.results.frame("checks")
+        flags = checks["verdict"].map(throughputs.FLAG_OF_VERDICT)
+        details = flags + ": " + checks["reason"].fillna("")
+        found = checks[CELL].assign(flags=flags, flag_details=details).dropna(subset="flags")
+        for name, between in (("flags", ";"), ("flag_details", "; ")):
+            more = found.groupby(CELL)[name].unique().map(between.join).rename("more")
+            both = cells[name].fillna("") + between + cells.join(more, CELL)["more"].fillna("")
+            both = both.str.strip(between).replace("", None).astype(object)
+            cells = cells.assign(**{name: both})
+        return cells.sort_values("order").copy()
+
+    @cached_property
+    def points(self) -> pd.DataFrame:
+        """A row for each point in the page's order, with its cell's columns; labels are rows of points.csv.
 
         Beside them: `how`, its setting in words; `cache_bytes` of the last level, where any record of
         the device tells; `work` (a number, equal for equal work), `work_label` (`gpt2-nano: 0.20 M
-        parameters, batch 4 × 64 tokens`), `family_order`, `is_launch_bound`.
+        parameters, batch 4 × 64 tokens`), `family_order`, `is_launch_bound`; of each series `x_s`
+        `x_ms`, `x_ms_low` and `x_ms_high`, in ms. `order` is the point's place on the page; a `setup`
+        tells all trainings of a family on a device apart.
         """
-        points = self.results.of_ok_cells(self.labelled).copy()  # in one block: more are added
+        points = self.results.of_ok_cells(
+            self._labelled_cells
+        ).copy()  # in one block: more are added
         near = holds(points, "batch_size_found")
         cache_bytes = points.groupby(DEVICE)["last_level_cache_bytes"].transform("last")
         dispatching = points["dispatch_median_s"] / points["whole_step_median_s"]
@@ -185,28 +204,7 @@ class Frames:
         points = points.assign(**labels)
         families = points[[*SIZE, "model", "work_label"]].assign(near=near)
         families = families.sort_values([SIZE[0], "near", *SIZE[1:], "model", "work_label"])
-        return points.assign(
-            family_order=rank(points["work_label"], [*families["work_label"].unique()])
-        )
-
-    @property
-    def undisturbed(self) -> pd.DataFrame:
-        """Those of them that are no operation which other processes disturbed: nothing follows from it."""
-        return self.measured[self.measured["point_disturbed"].isna()]
-
-    @cached_property
-    def cells(self) -> pd.DataFrame:
-        """All cells in the page's order, with flags of throughputs that no device can have."""
-        cells = with_flags(self.labelled, self.results.frame("checks"))
-        return cells.sort_values("order", ignore_index=True).copy()
-
-    @cached_property
-    def points(self) -> pd.DataFrame:
-        """All points in the page's order, with each series `x_s` in ms: `x_ms`, `x_ms_low`, `x_ms_high`.
-
-        A setup tells all trainings of a family on a device apart.
-        """
-        points = self.measured
+        points["family_order"] = rank(points["work_label"], [*families["work_label"].unique()])
         ends = {"median_s": "", "low_s": "_low", "high_s": "_high"}
         milliseconds = {
             f"{name.removesuffix(f'_{end}')}_ms{suffix}": points[name] * 1e3
@@ -218,7 +216,7 @@ class Frames:
         counts = points.columns[points.columns.str.endswith("_n")]
         milliseconds |= {f"{name[:-2]}_ms_n": points[name].where(in_one) for name in counts}
         points = pd.concat([points, pd.DataFrame(milliseconds, points.index)], axis=1)
-        points = points.sort_values(["order", "point"], kind="stable", ignore_index=True)
+        points = points.sort_values(["order", "point"], kind="stable")
         # Trainings that a family's labels would not tell apart get the names of their workloads.
         twins = points.duplicated([*DEVICE, "work_label", "setup"], keep=False) & timed_by_phase(
             points
@@ -227,6 +225,11 @@ class Frames:
             apart = (points[name] + " · " + points["stem"]).str.removeprefix(" · ")
             points[name] = points[name].mask(twins, apart)
         return points.assign(order=range(len(points))).copy()  # in one block: exhibits add columns
+
+    @property
+    def undisturbed(self) -> pd.DataFrame:
+        """Points in the order of points.csv, without operations that other processes disturbed."""
+        return self.points[self.points["point_disturbed"].isna()].sort_index()
 
     @property
     def trainings(self) -> pd.DataFrame:
@@ -241,13 +244,13 @@ class Frames:
 
     @cached_property
     def flags_of_all(self) -> frozenset[str]:
-        """Flags that every measured cell here has: they are said once, not of each."""
+        """Flags that all measured cells of this host have; the page shows them once."""
         own = self.cells[self.cells["here"] & self.cells["status"].eq("ok")]
         codes = [frozenset(row.split(";")) for row in own["flags"].fillna("")]
         return frozenset.intersection(*codes) - {""} if len(codes) > 1 else frozenset()
 
     def table(self, name: str) -> pd.DataFrame:
-        """Another table of the run, with its cells' or points' `NAMES` where it has their key."""
+        """Another table, with the `NAMES` of each line's point or cell if it has their key."""
         if name not in self._tables:
             frame = self.results.frame(name)
             if set(POINT) <= set(frame):
@@ -312,47 +315,47 @@ class Frames:
 
 
 def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Rows by the names of columns, for what is made of each by itself."""
+    """The rows as dictionaries; missing values stay as they are, unlike in `table_files.rows`."""
     rows: list[Any] = frame.to_dict("records")
     return rows
 
 
 def holds(frame: pd.DataFrame, column: str) -> pd.Series:
-    """Of which rows a column is true; of none where there is no such column or value."""
+    """Mask of the rows where a column is true; all False if the frame lacks the column."""
     if column not in frame:
         return pd.Series(False, frame.index)
     return frame[column].eq(True).fillna(False).astype(bool)
 
 
 def timed_by_phase(frame: pd.DataFrame) -> pd.Series:
-    """Of which rows the training is timed phase by phase."""
+    """Mask of the trainings that are timed phase by phase."""
     return frame["trainer"].notna() & ~frame["trainer"].isin(WHOLE_TRAININGS)
 
 
 def uses_defaults(frame: pd.DataFrame) -> pd.Series:
-    """Which trainings run eagerly, with whatever their framework chooses, and are probed."""
+    """Mask of the trainings that run eagerly, with their framework's defaults and with all probes."""
     chosen = frame[[name for name in CHOICES if name != "compile"]]
     is_default = (chosen.isna() | chosen.isin(["default"])).all(axis=1)
     return is_default & ~frame["compile"].eq(True) & ~frame["probes_off"]
 
 
 def named(frame: pd.DataFrame, of: pd.DataFrame, on: Sequence[str]) -> pd.DataFrame:
-    """A frame with the `NAMES` of other rows, in the page's order; what they lack stays out."""
+    """Join the `NAMES` of other rows, in the page's order; rows without a match are dropped."""
     names = [name for name in NAMES if name in of and name not in frame]
     joined = frame.merge(of[[*on, *names]], on=list(on), how="inner")
     return joined.sort_values("order", kind="stable", ignore_index=True)
 
 
 def group_numbers(frame: pd.DataFrame, *axes: str) -> pd.Series:
-    """Of each row a number, equal where work and all circumstances but those axes are equal."""
+    """Number the groups of rows with equal work and circumstances, apart from some axes."""
     same = [name for name in (*WORK, *CIRCUMSTANCES) if name in frame and name not in axes]
     return frame.groupby(same, dropna=False, sort=False).ngroup()
 
 
 def pairs(frame: pd.DataFrame, *axes: str) -> pd.DataFrame:
-    """Every two rows of equal work, alike in all circumstances, that differ in each of some axes.
+    """Pair rows of equal work and circumstances that differ in every one of some axes.
 
-    Columns of the second carry `_other`. Each two rows come twice, once from either side.
+    Columns of the second row end in `_other`. Each pair comes twice, once from either side.
     """
     frame = frame.assign(alike=group_numbers(frame, *axes))
     joined = frame.merge(frame, on="alike", suffixes=("", "_other"))
@@ -360,27 +363,14 @@ def pairs(frame: pd.DataFrame, *axes: str) -> pd.DataFrame:
 
 
 def rank(values: pd.Series, first: Sequence[str]) -> pd.Series:
-    """Places of names: those that are listed first, all others after them, in alphabetic order."""
+    """Rank names: those listed in `first` come first, others follow in alphabetic order."""
     others = sorted(set(values.dropna()) - set(first))
     place = {name: number for number, name in enumerate((*first, *others))}
     return values.map(place).fillna(len(place)).astype(int)
 
 
-def with_flags(cells: pd.DataFrame, checks: pd.DataFrame) -> pd.DataFrame:
-    """With flags of throughputs above what a device can do, which show only beside other records."""
-    flags = checks["verdict"].map(throughputs.FLAG_OF_VERDICT)
-    details = flags + ": " + checks["reason"].fillna("")
-    found = checks[CELL].assign(flags=flags, flag_details=details).dropna(subset="flags")
-    for name, between in (("flags", ";"), ("flag_details", "; ")):
-        more = found.groupby(CELL)[name].unique().map(between.join).rename("more")
-        both = cells[name].fillna("") + between + cells.join(more, CELL)["more"].fillna("")
-        both = both.str.strip(between).replace("", None).astype(object)
-        cells = cells.assign(**{name: both})
-    return cells
-
-
 def device_label(sheets: DataSheets, row: Mapping[str, Any]) -> str:
-    """What people call a row's device: by the registry, else by this host's file, else its id."""
+    """The name of a row's device in the registry, else in this host's file, else its id."""
     if entry := sheets.entry(row):
         return str(entry["name"])
     own = {device["id"]: device["name"] for device in sheets.host["devices"]}
@@ -388,7 +378,7 @@ def device_label(sheets: DataSheets, row: Mapping[str, Any]) -> str:
 
 
 def _setup(frame: pd.DataFrame) -> list[str]:
-    """`torch-cpu · plain · fp32 · LoRA 8`; MLX has no autocast, its casts are written out."""
+    """`torch-cpu · plain · fp32 · LoRA 8`; mixed precision of MLX, which has no autocast, is `manual`."""
     is_manual = frame["backend"].eq("mlx") & frame["precision"].str.startswith("amp-")
     precision = frame["precision"].mask(is_manual, frame["precision"] + " (manual)")
     parts = frame[["backend_label", "trainer", "variant"]].fillna("")

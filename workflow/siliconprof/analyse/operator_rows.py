@@ -13,7 +13,7 @@ from siliconprof.store.contents import Point
 from siliconprof.store.point import OfProcess, Operator, Series
 from siliconprof.store.table_files import Row
 
-# What a phase lasts beyond its operators, and what of it is known to be something else.
+# Parts of the time in which a phase runs no operator: the rest, and what is known of it.
 FRAMEWORK, BLOCKED, WAITING = "framework", "blocked", "waiting for a core"
 OPTIMIZER_PART = "optimizer"
 ATTENTION = "attention"
@@ -52,7 +52,7 @@ PARTS = (*OPERATOR_PARTS, BLOCKED, WAITING, FRAMEWORK)
 
 
 def group(kind: str, phase: str) -> str:
-    """What an operator does; the optimizer's are one group whatever they do."""
+    """The group of an operator by what it does; all of the optimizer's are one group."""
     if phase == OPTIMIZER_PHASE:
         return OPTIMIZER_PART
     name = kind.rpartition("::")[2].partition(".")[0]
@@ -64,7 +64,7 @@ def group(kind: str, phase: str) -> str:
 
 
 def timed_phases(process: OfProcess) -> dict[str, Series]:
-    """Phase -> its seconds in the steps that nobody watched; empty where no operator is timed."""
+    """Phase -> its seconds in steps whose operators were not watched; empty if no operator was timed."""
     operators = process.operators
     if operators is None or not any(operator.seconds for operator in operators.rows):
         return {}
@@ -73,7 +73,7 @@ def timed_phases(process: OfProcess) -> dict[str, Series]:
 
 
 def slowdown(process: OfProcess) -> float:
-    """How many times as long the training's own steps lasted as those beside which operators were timed."""
+    """The median step of the training over that of the steps among which operators were timed."""
     own = process.series("whole_step_s")
     if process.operators is None or not process.operators.whole_step_s or not own:
         return 1.0
@@ -83,8 +83,8 @@ def slowdown(process: OfProcess) -> float:
 def operators_of_point(point: Point) -> Iterator[Row]:
     """Lines of operators.csv: what a training's step is made of; medians over its steps.
 
-    The lines of a phase sum to the median of that phase in the steps that nobody watched, and are as
-    long as in the training's own steps, see `slowdown`. Of several processes they are the mean.
+    The lines of a phase sum to its median in the steps whose operators were not watched, scaled by
+    `slowdown`. Several processes are averaged.
     """
     if point.operators is None:
         return
@@ -112,6 +112,6 @@ def operators_of_point(point: Point) -> Iterator[Row]:
 
 
 def _own(operator: Operator) -> Hashable:
-    """What tells it from the others of its step, the same in each process."""
+    """The key of an operator in its step, which is the same in each process."""
     one = operator
     return one.phase, one.kind, one.role, one.inputs, one.bytes, one.flops

@@ -1,15 +1,14 @@
-"""How long a training's step should take, from the operators of other trainings on its device.
+"""Predict a training's step from the operators of other trainings on its device.
 
-`predicted.csv`: for each training whose operators were timed the step that all other trainings on
-its device with its backend and threads predict, and the one that was measured. An operator that
-others have too, of the same kind on the same shapes, takes what it took there; any other one what
-the line of its kind says: a call's seconds over its bytes and operations, nearby sizes first. The
-framework takes what a line over calls and bytes of a step says, of trainings of the same model
-where there are some; beside a GPU that line tells how long the host takes to dispatch a step, and
-the longer of both, the host or the GPU's operators, bounds the step. One factor, how much longer
-the others' whole steps last than their own parts, closes the sum. Trainings that other processes
-disturbed predict nothing. Where kinds that no line covers take more than a little of the step,
-nothing is predicted.
+`predicted.csv`: for each training whose operators were timed, the step predicted by all other
+trainings with its device, backend and threads, and the measured step. An operator that others ran
+on the same shapes takes the same time. Any other takes the time of its kind's line: a call's
+seconds over its bytes and FLOP, fitted to nearby sizes. The framework's time is a line over a
+step's calls and bytes, fitted mostly to trainings of the same model. On a GPU that line gives the
+time in which the host dispatches a step, and the longer of host and operators bounds the step. The
+sum is scaled by how much longer the others' whole steps last than their parts. Trainings that other
+processes disturbed predict nothing, and nothing is predicted where operators of unknown kinds may
+take more than a little of the step.
 """
 
 from __future__ import annotations
@@ -29,33 +28,34 @@ from siliconprof.analyse.equal_work import DISTURBED, flagged
 from siliconprof.analyse.frames import CELL, POINT, Frames
 from siliconprof.analyse.operator_rows import ATTENTION, FRAMEWORK, PARTS
 from siliconprof.analyse.step_parts import MOST_OF_A_STEP
+from siliconprof.analyse.throughputs import PLACE
 from siliconprof.store import table_files
 from siliconprof.store.table_files import Tables
 
-PLACE = ["source", "host", "device", "backend", "threads"]
-MODEL = ["module", "trainer", "lora_rank", "precision"]  # of which the framework does alike
-KIND = ["name", "dtype"]  # what a line is of
+PLACE_WITH_THREADS = [*PLACE, "threads"]
+MODEL = ["module", "trainer", "lora_rank", "precision"]  # on these the framework's time depends
+KIND = ["name", "dtype"]  # operators of one kind share a line
 OPERATOR_SIZES = ["bytes", "flops"]
 TIMED_ELSEWHERE, BY_LINE, UNSEEN = "timed elsewhere", "by its kind's line", "of an unseen kind"
 UNSEEN_AT_MOST = 0.05  # of the predicted time
-# Of the calls of all kinds take at most so long what one of an unseen kind may take.
+# A call of an unseen kind may take as long as this quantile of all calls, for its size.
 SLOWEST = 0.95
-FEWEST_SIZES = 2  # of a kind, that make a line
-# A call costs, however small it is, at most what this share of all kinds on all sizes takes.
+FEWEST_SIZES = 2  # of a kind, for a line
+# The fixed cost of a call is at most this quantile of the calls of all kinds and sizes.
 SHORTEST = 0.25
-REACH = 8.0  # as many times larger or smaller than any size that was timed, a line says nothing
-NEAR_FACTOR = 4.0  # a size so many times another weighs exp(-1/2) in its estimate
-# Fits of a line; in the first, errors count relative to the times themselves, and where these scatter
-# it lies too low; in the others they count relative to the fit before.
+REACH = 8.0  # a line is not extrapolated beyond this factor from the nearest timed size
+NEAR_FACTOR = 4.0  # a size that differs by this factor has the weight exp(-1/2)
+# Fits of a line. The first minimises errors relative to the times, and is too low where these scatter;
+# the others minimise errors relative to the fit before.
 LINE_FITS = 3
 # Weights of another model's trainings in the framework's line, by the same trainer and by another one.
 LIKE_WEIGHT, OTHER_WEIGHT = 0.1, 0.01
-SHORT_S = 5e-6  # errors count relative to a call's time; to this of shorter ones, which is noise
+SHORT_S = 5e-6  # errors are relative to a call's time, at least to this: less is noise
 NO_OTHER_TRAINING = "no other training on its device has operators that were timed undisturbed"
 
 
 class Prediction(NamedTuple):
-    """A step as it should be."""
+    """The predicted step of a training."""
 
     parts: Mapping[str, float]  # of `PARTS` -> seconds
     shares: Mapping[str, float]  # how an operator's time is known -> share of all operators' time
@@ -64,12 +64,12 @@ class Prediction(NamedTuple):
 
     @property
     def seconds(self) -> float:
-        """Of the whole step, whether it may be said or not."""
+        """The whole step, also where `refusal` says not to show it."""
         return self.closure * sum(self.parts.values())
 
     @property
     def refusal(self) -> str | None:
-        """Why it may not be said; None where it may."""
+        """Why the prediction is not shown; None where it is."""
         if self.shares[UNSEEN] <= UNSEEN_AT_MOST:
             return None
         kinds = ", ".join(self.unseen.sort_values(ascending=False, kind="stable").index[:3])
@@ -81,11 +81,11 @@ class Prediction(NamedTuple):
 
 
 class Errors(NamedTuple):
-    """How far off predictions of measured steps are."""
+    """How far predictions are off from measured steps."""
 
     trainings: int
-    median_size: float  # of predicted over measured less 1, without its sign
-    worst: float
+    median_size: float  # of |predicted / measured - 1|
+    worst: float  # with its sign
 
     def __str__(self) -> str:
         return (
@@ -95,7 +95,7 @@ class Errors(NamedTuple):
 
 
 def errors(predicted: pd.DataFrame) -> Errors | None:
-    """Those of some lines of predicted.csv; None where nothing was predicted."""
+    """The errors of lines of predicted.csv; None where nothing was predicted."""
     off = predicted.reindex(columns=["error"])["error"].dropna().astype(float)
     if off.empty:
         return None
@@ -103,7 +103,7 @@ def errors(predicted: pd.DataFrame) -> Errors | None:
 
 
 class Line:
-    """Seconds of a call over its features, each line's coefficients fitted near what is asked for.
+    """A linear model of a call's seconds over its features, fitted anew around each size asked for.
 
     Args:
         features: (calls, features), at least 0.
@@ -117,24 +117,24 @@ class Line:
         self.fixed_s = fixed_s
 
     def through(self, calls: Sequence[int]) -> Line:
-        """The line of some of the calls."""
+        """The line fitted to some of the calls alone."""
         return Line(self.features[calls], self.seconds[calls], self.fixed_s)
 
     def at(self, features: Sequence[float]) -> tuple[float, float]:
         """(seconds, how many times larger or smaller the nearest call is)."""
-        asked = np.array(features, dtype=float)
-        # of the feature that differs most, its logarithm
-        distance = np.abs(np.log((self.features + 1.0) / (asked + 1.0))).max(axis=1)
+        call = np.array(features, dtype=float)
+        # log ratio of the feature that differs most
+        distance = np.abs(np.log((self.features + 1.0) / (call + 1.0))).max(axis=1)
         weight = np.exp(-((distance / math.log(NEAR_FACTOR)) ** 2) / 2) + 1e-4
-        seconds = float(self.coefficients(weight) @ [1.0, *asked])
+        seconds = float(self.coefficients(weight) @ [1.0, *call])
         return seconds, math.exp(distance.min())
 
     def coefficients(self, weight: Any = 1.0) -> np.ndarray:
-        """(1 + features): what a call costs however small it is, and with every feature; none below 0.
+        """(1 + features): seconds that any call costs, and seconds per unit of each feature; at least 0.
 
-        The first is at most what the shortest call takes: a few large calls that take alike, whatever
-        their bytes, would else say that small ones take as long. Nor is it beyond `fixed_s`, since where
-        times scatter a few large calls say too much of it.
+        The first is at most the shortest call's time: otherwise a few large calls of equal time would
+        make small ones as long. It is at most `fixed_s` too, because scattered times of large calls
+        overestimate it.
 
         Args:
             weight: of each call.
@@ -157,12 +157,12 @@ class Line:
 
 @dataclass(frozen=True)
 class TimedTrainings:
-    """Trainings whose operators were timed, and what they tell of others on their device.
+    """Trainings whose operators were timed, from which others on their device are predicted.
 
     Args:
         trainings: their points with, of a step, `operators_s`, `calls` and `moved_bytes` of its
             operators, `framework_s` beyond them, and `dispatch_s`; see `timed`.
-        operators: `described`; `training` is a label of `trainings`, `call_s` what a call takes.
+        operators: `with_kinds`; `training` is a label of `trainings`, `call_s` what a call takes.
     """
 
     trainings: pd.DataFrame
@@ -177,12 +177,12 @@ class TimedTrainings:
 
     @property
     def sound(self) -> TimedTrainings:
-        """Those that no other process disturbed: the others predict nothing."""
+        """The trainings that no other process disturbed, from which others may be predicted."""
         return self.only(~flagged(self.trainings, DISTURBED))
 
-    def _taken(self, rows: pd.DataFrame) -> pd.DataFrame:
-        """Operators with `seconds` of all their calls, and `how` that is known."""
-        # What a call takes: the median of each kind on each operands with a result of each size.
+    def _with_seconds(self, rows: pd.DataFrame) -> pd.DataFrame:
+        """Operators with the predicted `seconds` of all their calls, and `how` these are known."""
+        # The median call of each kind, operands and size.
         of_size = self.operators.groupby([*KIND, "inputs", *OPERATOR_SIZES], sort=False)
         sizes = of_size["call_s"].median().reset_index(OPERATOR_SIZES)
         shortest_s = float(sizes["call_s"].quantile(SHORTEST))
@@ -192,7 +192,7 @@ class TimedTrainings:
 
         @cache
         def slow() -> np.ndarray:
-            """Coefficients of slow operators: only to judge how much unseen kinds may matter."""
+            """Coefficients of slow operators, which bound what an unseen kind may take."""
             found = every_kind.coefficients()
             usual_s = found[0] + every_kind.features @ found[1:]
             times = every_kind.seconds / np.maximum(usual_s, SHORT_S)
@@ -210,22 +210,22 @@ class TimedTrainings:
                     return seconds, BY_LINE
             return float(slow() @ [1.0, *size]), UNSEEN
 
-        asked = rows[[*KIND, "inputs", *OPERATOR_SIZES]].itertuples(index=False, name=None)
-        calls = pd.DataFrame([call(*one) for one in asked], rows.index, ["call_s", "how"])
+        operators = rows[[*KIND, "inputs", *OPERATOR_SIZES]].itertuples(index=False, name=None)
+        calls = pd.DataFrame([call(*one) for one in operators], rows.index, ["call_s", "how"])
         return rows.assign(seconds=rows["count"] * calls["call_s"], how=calls["how"])
 
     @property
-    def _beside(self) -> bool:
-        """Whether the trainings are on a GPU, beside a host that dispatches their steps."""
+    def _on_gpu(self) -> bool:
+        """Whether a host dispatches the steps to a GPU."""
         return bool(self.trainings["dispatch_s"].notna().any())
 
     def framework_s(self, rows: pd.DataFrame, model: Sequence[Any]) -> float:
-        """What the framework takes of a step; beside a GPU, what dispatching it takes.
+        """Seconds of a step that the framework takes; on a GPU, that dispatching the step takes.
 
-        It grows with the number of calls, and with the memory that is given back between them; how
-        much, trainings of the same model tell most, where there are any.
+        They grow with the number of calls and with the memory that is freed between them. Trainings of
+        the same model weigh most in that line, where there are any.
         """
-        name = "dispatch_s" if self._beside else "framework_s"
+        name = "dispatch_s" if self._on_gpu else "framework_s"
         known = self.trainings.dropna(subset=[name])
         module, trainer, lora_rank, precision = model
         like = known["trainer"] == trainer
@@ -240,22 +240,22 @@ class TimedTrainings:
         )
 
     def call_s(self, model: Sequence[Any]) -> float:
-        """What the framework takes of a step for each operator, in trainings of the same module if any."""
+        """Seconds of the framework for each operator, in trainings of the same module if there are any."""
         of = self.trainings
         each_s = of["framework_s"] / of["calls"]
         like = each_s[of["module"].eq(model[0])]
         return float((like if len(like) else each_s).median())
 
-    def _beyond_s(self, operators_s: Any, framework_s: Any) -> Any:
-        """What of the framework's time is beyond that of the operators."""
-        return np.maximum(framework_s - operators_s, 0.0) if self._beside else framework_s
+    def _added_s(self, operators_s: Any, framework_s: Any) -> Any:
+        """Seconds that the framework adds to the operators: on a GPU both run at the same time."""
+        return np.maximum(framework_s - operators_s, 0.0) if self._on_gpu else framework_s
 
     @cached_property
     def closure(self) -> float:
-        """How many times as long as the sum of its parts a whole step lasts."""
+        """The whole step over the sum of its parts."""
         of = self.trainings
-        framework_s = of["dispatch_s"].fillna(0.0) if self._beside else of["framework_s"]
-        parts_s = of["operators_s"] + self._beyond_s(of["operators_s"], framework_s)
+        framework_s = of["dispatch_s"].fillna(0.0) if self._on_gpu else of["framework_s"]
+        parts_s = of["operators_s"] + self._added_s(of["operators_s"], framework_s)
         return float((of[STEP_MEDIAN] / parts_s).median())
 
     def predict(
@@ -264,29 +264,29 @@ class TimedTrainings:
         model: Sequence[Any],
         faster: Mapping[str, float] | None = None,
     ) -> Prediction:
-        """The step of a training.
+        """Predict the step of a training.
 
         Args:
-            rows: its operators, described.
+            rows: its operators, `with_kinds`.
             model: its `MODEL`, as in `trainings`.
             faster: part of the step -> how many times as fast it shall be.
         """
-        faster, taken = faster or {}, self._taken(rows)
+        faster, taken = faster or {}, self._with_seconds(rows)
         spent = taken.groupby("group")["seconds"].sum()
         parts = {part: float(spent.get(part, 0.0)) / faster.get(part, 1.0) for part in PARTS}
         operators_s, framework_s = sum(parts.values()), self.framework_s(rows, model)
-        beyond_s = self._beyond_s(operators_s, framework_s)
-        parts[FRAMEWORK] = beyond_s / faster.get(FRAMEWORK, 1.0)
+        added_s = self._added_s(operators_s, framework_s)
+        parts[FRAMEWORK] = added_s / faster.get(FRAMEWORK, 1.0)
         known = taken.groupby("how")["seconds"].sum() / (taken["seconds"].sum() or 1.0)
         shares = {how: float(known.get(how, 0.0)) for how in (TIMED_ELSEWHERE, BY_LINE, UNSEEN)}
         unseen = taken[taken["how"] == UNSEEN].groupby("kind", sort=False)["seconds"].sum()
         return Prediction(parts, shares, self.closure, unseen)
 
 
-def described(rows: pd.DataFrame) -> pd.DataFrame:
-    """Operators with what they are compared by.
+def with_kinds(rows: pd.DataFrame) -> pd.DataFrame:
+    """Operators with their `KIND`, by which trainings share them.
 
-    Fused attention is one operator under names of the devices and of its implementations.
+    Fused attention, which each device and implementation names otherwise, is one operator.
 
     Args:
         rows: `kind`, `inputs`, `flops`, `bytes`, `count` and `group`, as in operators.csv.
@@ -302,17 +302,17 @@ def described(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def timed(points: pd.DataFrame, lines: pd.DataFrame) -> TimedTrainings:
-    """Trainings by their points and operators.
+    """Join trainings' points and operators.
 
-    `dispatch_s` is what the host takes to dispatch a step to a GPU: NA where the host itself
-    computes it, where nothing tells, and where both the GPU and the host are busy for as long as
-    the step; then the host has waited for the GPU in between.
+    `dispatch_s` are the seconds in which the host dispatches a step to a GPU: NA where the host
+    computes the step itself, where they were not measured, and where both GPU and host are busy
+    for the whole step, since the host then waited for the GPU in between.
 
     Args:
         lines: of operators.csv; `training` is a label of `points`.
     """
     is_framework = lines["group"] == FRAMEWORK
-    own = described(lines[~is_framework])
+    own = with_kinds(lines[~is_framework])
     own["call_s"], own["moved"] = own["seconds"] / own["count"], own["count"] * own["bytes"]
     more = ["flags", STEP_MEDIAN, "dispatch_median_s"]
     names = [*dict.fromkeys([*POINT, "threads", *MODEL, *more])]  # the precision is of both
@@ -329,26 +329,27 @@ def timed(points: pd.DataFrame, lines: pd.DataFrame) -> TimedTrainings:
 
 
 def trainings(frames: Frames) -> TimedTrainings:
-    """All of a run, labelled as in its `measured`."""
+    """All of a run, labelled as in its `points`."""
     points = frames.undisturbed
     names = points.loc[points[STEP_MEDIAN].gt(0), POINT].reset_index(names="training")
     operators = frames.results.operators.dropna(subset="seconds")
     return timed(points, operators.merge(names, on=POINT))
 
 
-def lines(measured: TimedTrainings) -> pd.DataFrame:
+def lines(timed_trainings: TimedTrainings) -> pd.DataFrame:
     """The lines of predicted.csv: each training, predicted by the others on its device."""
-    of, sound = measured.trainings, measured.sound
-    places = of.groupby(PLACE, dropna=False).ngroup()
+    points, sound = timed_trainings.trainings, timed_trainings.sound
+    operators = timed_trainings.operators
+    places = points.groupby(PLACE_WITH_THREADS, dropna=False).ngroup()
     told: dict[int, dict[str, Any]] = {}
-    for label, measured_s in zip(map(int, of.index), of[STEP_MEDIAN], strict=True):
+    for label, measured_s in zip(map(int, points.index), points[STEP_MEDIAN], strict=True):
         here = places[sound.trainings.index] == places[label]
         others = sound.only(here & (here.index != label))
         if others.trainings.empty:
             told[label] = {"others": 0, "reason": NO_OTHER_TRAINING}
             continue
-        rows = measured.operators[measured.operators["training"] == label]
-        found = others.predict(rows, [*of[MODEL].loc[label]])
+        rows = operators[operators["training"] == label]
+        found = others.predict(rows, [*points[MODEL].loc[label]])
         predicted_s = None if found.refusal else found.seconds
         told[label] = {
             "others": len(others.trainings),
@@ -359,11 +360,11 @@ def lines(measured: TimedTrainings) -> pd.DataFrame:
             "line_share": found.shares[BY_LINE],
             "reason": found.refusal,
         }
-    named = of[POINT].assign(measured_s=of[STEP_MEDIAN])
+    named = points[POINT].assign(measured_s=points[STEP_MEDIAN])
     return named.join(pd.DataFrame.from_dict(told, "index"))
 
 
 def write(frames: Frames, output: Tables) -> None:
-    """Compute and write: the table."""
+    """Compute and write predicted.csv."""
     path = table_files.path(output, "predicted")
     table_files.write_frame(path, lines(trainings(frames)))

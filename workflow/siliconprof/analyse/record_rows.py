@@ -23,7 +23,6 @@ from siliconprof.store.table_files import Block, Row
 T = TypeVar("T")
 
 WARM_UP = "warmup_step_s"
-WITHIN, BETWEEN_PROCESSES = "within one process", "between processes"  # what an interval is
 PARAMETER_COLUMNS = (  # of workloads, as they are
     *("size", "lora_rank", "learning_rate", "seq_len", "target_len", "weights", "attention"),
     *("adamw", "allocator"),
@@ -34,12 +33,12 @@ PROBE_COLUMNS = {
     "interference": ("foreign_load_cores",),
 }
 MOST_EARLIER = 20  # records of a cell, the newest, that a page shows
-# Tukey's outer fence (Exploratory Data Analysis, 1977, section 2D): what lies more than three
-# inter-quartile ranges above the third quartile is "far out". Where steps hardly differ, that is
-# near the median, so a step must also take a quarter longer than the median to be worth a mark.
+# Tukey's outer fence (Exploratory Data Analysis, 1977, section 2D): values more than three
+# inter-quartile ranges above the third quartile are "far out". Where steps hardly differ, the fence
+# is close to the median, so a marked step must also be a quarter longer than the median.
 FENCE_IQRS = 3.0
 LEAST_EXCESS = 1.25
-FEWEST_STEPS_OF_A_MEDIAN = 12  # below which quartiles say little of a run
+FEWEST_STEPS_OF_A_MEDIAN = 12  # with fewer, quartiles say little about a run
 
 
 def joined(facts: Mapping[str, Scalar]) -> str | None:
@@ -48,7 +47,7 @@ def joined(facts: Mapping[str, Scalar]) -> str | None:
 
 
 def cell_row(source: str, path: Path, record: Record) -> Row:
-    """One line of cells.csv: the columns of a record, and what is made of it for this table alone."""
+    """One line of cells.csv: the columns of a record, and those computed for this table."""
     cell, environment, scenario = record.cell, record.environment, record.scenario
     parameters, offloaded = cell.parameters, scenario.offloaded_parts_bytes
     errors = [point.result_error for point in record.points if point.result_error is not None]
@@ -83,7 +82,7 @@ def cell_row(source: str, path: Path, record: Record) -> Row:
 
 
 def _last_level_cache_bytes(record: Record) -> float | None:
-    """Of a cell that looked at it; None for any other."""
+    """The size of the last-level cache, where the cell read it."""
     rotation = next((point.rotation for point in record.points if point.rotation), None)
     size = record.method.bandwidth.last_level_cache_bytes
     return rotation.cache_bytes if size is None and rotation else size
@@ -103,7 +102,7 @@ def point_rows(record: Record) -> Iterator[Row]:
             "params": point.name,
             **named,
             "processes": 1 + len(point.repeats),
-            "interval": (BETWEEN_PROCESSES if point.repeats else WITHIN)
+            "interval": ("between processes" if point.repeats else inference.WITHIN)
             if any(point.times.values())
             else None,
             **columns.row(point),
@@ -130,9 +129,9 @@ def _median(values: Series) -> float | None:
 
 
 def common_settings(cell: Cell) -> Row:
-    """Columns for the parameters of all workloads' points, with what a cell's points share.
+    """A column for every point parameter of any workload, with the value that a cell's points share.
 
-    None for what its workload does not declare or does not have as one value.
+    None for a parameter that the cell's workload does not declare, or that differs between points.
     """
     settings: Row = dict.fromkeys(declarations.parameters())
     if cell.module not in plugins.names("workloads"):
@@ -148,7 +147,7 @@ def single(value: Any) -> Any:
 
 
 def faults_per_step(point: Point, page_bytes: float | None) -> dict[str, float | None]:
-    """Median page faults of a whole step, in counts and bytes; None for what is no training."""
+    """Median page faults of a whole step, in counts and bytes; None where no step was timed."""
     row: dict[str, float | None] = {}
     for kind in ("minor", "major"):
         counts = whole_step_column(point, f"{kind}_faults")
@@ -161,7 +160,7 @@ def faults_per_step(point: Point, page_bytes: float | None) -> dict[str, float |
 
 
 def whole_step_column(process: OfProcess, name: str) -> list[float]:
-    """A column of each whole step, such as `cpu_s`; fewer where the system did not tell."""
+    """A column of the whole steps, such as `cpu_s`, without the values that were not measured."""
     if process.steps is None:
         return []
     pairs = zip(process.steps.kind, getattr(process.steps, name), strict=False)
@@ -169,7 +168,7 @@ def whole_step_column(process: OfProcess, name: str) -> list[float]:
 
 
 def summary(name: str, processes: Sequence[Series]) -> dict[str, float | int | None]:
-    """n, median, quartiles and 95 % interval of one series; `forward_s` -> `forward_median_s`.
+    """n, median, quartiles and 95 % interval of one series: columns such as `forward_median_s`.
 
     With several processes the median and its interval are `inference.between_processes`.
     """
@@ -262,7 +261,7 @@ def curve_blocks(point: Point) -> Iterator[Block]:
 
 
 def filled(values: Sequence[T], length: int) -> list[T | None]:
-    """A list of this length; None beyond the end of one that is shorter."""
+    """The list cut or padded with None to a length."""
     return [*values[:length], *[None] * (length - len(values))]
 
 
@@ -280,7 +279,7 @@ def unusual(times: Series | None) -> list[bool] | None:
 
 
 def history_rows(record: Record, history: Path) -> Iterator[Row]:
-    """Lines of history.csv: points of this cell's records that are ok, oldest first; none of one alone.
+    """Lines of history.csv: points of this cell's ok records, oldest first; none of a single record.
 
     An earlier record that cannot be read is passed over.
     """

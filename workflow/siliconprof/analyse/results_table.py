@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from siliconprof.analyse.equal_work import NO_SPEED_FLAG, flagged
-from siliconprof.analyse.frames import CELL, DEVICE, POINT, Frames, with_flags
+from siliconprof.analyse.frames import CELL, DEVICE, POINT, Frames
 from siliconprof.analyse.throughputs import nonzero
 from siliconprof.declarations import PRODUCT_INTENSITY, TIMES
 from siliconprof.formatting import GIGA, MIB
@@ -24,12 +24,12 @@ AT_FULL_SPEED = [
 
 
 def lines(frames: Frames, checks: pd.DataFrame) -> pd.DataFrame:
-    """A line for each point of the cells that are ok, and one for each other cell.
+    """A line for each point of an ok cell, and one for each other cell.
 
     Args:
-        checks: lines of checks.csv.
+        checks: lines of checks.csv, which is already written: its flags are read from there.
     """
-    cells, points = with_flags(frames.labelled, checks), frames.measured
+    cells, points = frames.cells.sort_index(), frames.points
     shared = cells[[*CELL, "trainer", "batch_size", "status", "flags"]].assign(
         price_usd=[frames.sheets.price_usd(row) or math.nan for row in rows(cells[DEVICE])]
     )
@@ -46,7 +46,8 @@ def lines(frames: Frames, checks: pd.DataFrame) -> pd.DataFrame:
     }
     bound_by_memory = points["flops"] < PRODUCT_INTENSITY * points["bytes"]
     by_memory = ~nonzero(points["flop_per_s"]) | (nonzero(points["bytes"]) & bound_by_memory)
-    variant = points["variant"].where(points["trainer"].notna(), "").str.replace(" · ", ", ")
+    variant = points[CELL].join(cells.set_index(CELL)["variant"], CELL)["variant"]
+    variant = variant.where(points["trainer"].notna(), "").str.replace(" · ", ", ")
     samples = points["samples_per_step"]
     as_they_are = ["processes", "samples_per_s", "tokens_per_s", "point_disturbed"]
     of_points = points[[*POINT, *as_they_are]].assign(

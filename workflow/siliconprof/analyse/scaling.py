@@ -1,8 +1,8 @@
 """Expected against actual time of a grid's points, and how its steps scale with the batch.
 
-`expected.csv`: for every measured point of a `transformer_grid` its operations over the data
-sheet's peak (the wide/deep report's expectation) and over the fastest product that we measured on the same
-device, backend and number format.
+`expected.csv`: for every measured point of a `transformer_grid`, its FLOP over the data sheet's peak
+(the wide/deep report's expectation) and over the fastest product measured on the same device, backend
+and number format.
 
 `scaling.csv`: of each model shape the part of its step that does not grow with the batch, from a
 straight line over batch sizes; the launches of a step times what a launch was measured to cost; and
@@ -15,8 +15,8 @@ The wide/deep report asks whether a system is held back by its memory or by many
   that much of the step unexplained.
 - Memory-bound: the bytes that must move at least take `BOUND` of the step at the measured bandwidth,
   at the smallest or the largest batch.
-- Not bound: the fixed part is surely less, or the estimate is below `CLEAR`. Between the two, or above
-  `IMPOSSIBLE` steps, an estimate decides nothing.
+- Not bound: the fixed part is certainly less, or the estimate is below `CLEAR`. An estimate between
+  the two, or above `IMPOSSIBLE` steps, decides nothing.
 - A backend is bound where any of its model shapes is.
 """
 
@@ -28,10 +28,10 @@ import numpy as np
 import pandas as pd
 
 from siliconprof.analyse import step_work, throughputs
-from siliconprof.analyse.throughputs import DEVICE, PLACE, half_width_factor, nonzero, step_number
+from siliconprof.analyse.throughputs import DEVICE, PLACE, nonzero, step_number
 from siliconprof.hosts import caches
 from siliconprof.hosts.registry import PEAK_OF_PRECISION
-from siliconprof.stats import line_fit
+from siliconprof.stats import inference, line_fit
 from siliconprof.store import table_files
 from siliconprof.store.table_files import KEY, Row
 
@@ -39,14 +39,10 @@ SHAPE = ("n_layer", "n_embd", "n_head", "head_dim", "d_ff", "seq_len", "vocab_si
 LAUNCH_SHARE = "launch_share_smallest"
 FIXED_SHARE = "fixed_share_smallest"  # fixed part of the step at the smallest batch
 LINE = (
-    "fixed_s",
-    "per_sample_s",
-    FIXED_SHARE,
-    f"{FIXED_SHARE}_low",
-    f"{FIXED_SHARE}_high",
-    "fit_reason",
+    *("fixed_s", "per_sample_s", "fit_reason"),
+    *(f"{FIXED_SHARE}{end}" for end in ("", "_low", "_high")),
 )
-LEAST_ERROR = 1e-3  # of a step: no interval of a few equal times is as narrow as it looks
+LEAST_ERROR = 1e-3  # of a step: the interval of a few equal times is too narrow
 GRID = "transformer_grid"
 ABOUT_SHAPE, ABOUT_BACKEND = "model shape", "backend"
 DISPATCH, AMORTISED = "dispatch", "amortised"  # launches of an operator in a row
@@ -55,20 +51,20 @@ YES, NO, UNKNOWN = "yes", "no", "unknown"
 INCONCLUSIVE, LAUNCH_BOUND, MEMORY_BOUND = "inconclusive", "launch-bound", "memory-bound"
 VERDICTS = ("both", LAUNCH_BOUND, MEMORY_BOUND, "neither")
 NO_MEASURED_POINT = "no point of it was measured"
-# Without what takes a third of a step, the step would be at most 1.5 times as fast (Amdahl 1967).
+# Removing a third of a step makes it at most 1.5 times as fast (Amdahl 1967).
 BOUND = 1 / 3
-# Both estimates are low. Operators that each go through memory move up to five times the least
-# (counted, see `step_work.least_bytes`); an operator of a training has a module and autograd around
-# it, which the launch of a + 1 has not, and that this is no more than five times is assumed. Below
-# this, five times as much is no third.
+# Both estimates are too low. Eager operators move up to five times the least bytes (counted, see
+# `step_work.least_bytes`). An operator of a training also pays for its module and autograd, which the
+# measured launch of a + 1 does not; this is assumed to be at most five times as much. Below `CLEAR`,
+# five times the estimate is still no third.
 LOW_BY = step_work.EAGER_TRAFFIC
 CLEAR = BOUND / LOW_BY
 IMPOSSIBLE = 1.25  # of a step: an estimate further above it does not describe the step
-MOST_RESIDUAL = 0.25  # of a step: such as lie further from the line do not lie on one
+MOST_RESIDUAL = 0.25  # of a step: beyond it, steps do not lie on a line
 
 
 def points_of_grids(points: pd.DataFrame, ceilings: pd.DataFrame) -> pd.DataFrame:
-    """Those of grids, with `seconds` of a step and the fastest product in their format."""
+    """The points of grids, with `seconds` of a step and the fastest product in their format."""
     points = points[points["module"] == GRID]
     seconds = step_number(points, "median_s")
     seconds = seconds.where(points["point_status"].fillna("ok").eq("ok") & nonzero(seconds))
@@ -127,9 +123,7 @@ def _lines(measured: pd.DataFrame) -> pd.DataFrame:
 def _errors(measured: pd.DataFrame) -> pd.Series:
     """Standard errors of steps in seconds."""
     log = np.log(step_number(measured, "high_s") / step_number(measured, "low_s"))
-    reach = measured["processes"].map(
-        {n: half_width_factor(n) for n in measured["processes"].unique()}
-    )
+    reach = inference.half_width_factor(inference.degrees_of_freedom(measured["processes"]))
     errors = measured["seconds"] * log / 2 / reach
     return errors.fillna(0.0).clip(LEAST_ERROR * measured["seconds"])
 
@@ -153,7 +147,7 @@ def _line(of_shape: pd.DataFrame) -> Row:
 
 
 def _launches(points: pd.DataFrame, ceilings: pd.DataFrame) -> pd.DataFrame:
-    """Launches of a step, and the share of it that they take at what one was measured to cost."""
+    """Launches of a step, and their share of it at the measured time of one launch."""
     counted = [
         int(row["device_launches"])
         if row["device_launches"]
@@ -167,14 +161,14 @@ def _launches(points: pd.DataFrame, ceilings: pd.DataFrame) -> pd.DataFrame:
         for row in table_files.rows(points)
     ]
     launches = pd.Series(counted, points.index, float)
-    dispatched = ceilings[ceilings["quantity"] == AMORTISED].set_index([*PLACE])["value"]
-    cost_s = points[[*PLACE]].join(dispatched, [*PLACE])["value"]
+    dispatched = ceilings[ceilings["quantity"] == AMORTISED].set_index(PLACE)["value"]
+    cost_s = points[PLACE].join(dispatched, PLACE)["value"]
     share = launches * cost_s / points["seconds"]
     return pd.DataFrame({"launches": launches, LAUNCH_SHARE: share})
 
 
 def _memory(ends: Mapping[str, pd.DataFrame], ceilings: pd.DataFrame) -> pd.DataFrame:
-    """Shares of steps in which the bytes move that must come through memory at least.
+    """The share of each step that moving its least bytes through memory takes.
 
     Args:
         ends: the points of shapes at their smallest and at their largest batch.
@@ -223,7 +217,7 @@ def judged(shapes: pd.DataFrame) -> pd.DataFrame:
 
 
 def verdicts_of_backends(shapes: pd.DataFrame) -> pd.DataFrame:
-    """What the shapes of each grid, which are `judged`, say of its backend: columns of scaling.csv."""
+    """Verdicts on each grid's backend from its `judged` shapes: columns of scaling.csv."""
     key = [*KEY]
     bounds = ["launch_bound", "memory_bound"]
     backends = shapes[key].drop_duplicates()

@@ -111,7 +111,7 @@ def parts_of_point(point: Point, device_kind: str = "cpu") -> Iterator[Row]:
 
 
 def parts_of_process(process: OfProcess, device_kind: str) -> StepParts | None:
-    """The same in one process; None where its operators are not timed."""
+    """The parts of a step in one process; None where its operators are not timed."""
     phases, times = timed_phases(process), slowdown(process)
     if process.operators is None or not phases:
         return None
@@ -164,7 +164,7 @@ def medians(values: np.ndarray | Series | Sequence[Series], seed: int) -> np.nda
 
 
 def time_use(process: OfProcess) -> TimeUse | None:
-    """Of the measuring thread and the others; None where the system does not tell."""
+    """How a step's threads use its time; None where the system does not report it."""
     walls = process.series("whole_step_s")
     used = [
         record_rows.whole_step_column(process, name)
@@ -179,7 +179,7 @@ def time_use(process: OfProcess) -> TimeUse | None:
 
 
 def blocked_and_waiting(beyond: np.ndarray, operators: np.ndarray, use: TimeUse) -> BlockedTime:
-    """What of a step is surely blocked, and waiting for a core; see this module.
+    """The seconds of a step that are certainly blocked or waiting for a core, see the module.
 
     Args:
         beyond: what phases last beyond their operators.
@@ -194,7 +194,7 @@ def blocked_and_waiting(beyond: np.ndarray, operators: np.ndarray, use: TimeUse)
 
 
 def _how_on_gpu(process: OfProcess, operators_s: float) -> str:
-    """What the rest of a GPU's step is, and whether the host bounds the step, where that is known."""
+    """How the rest of a GPU's step is explained, and whether dispatching bounds the step."""
     dispatch_s, steps_s = process.series("dispatch_s"), process.series("whole_step_s")
     if not dispatch_s:
         return DEVICE_WAITS

@@ -1,4 +1,4 @@
-"""What one training step of `transformer_lm` does besides its products: operators, bytes.
+"""Operators and bytes of one training step of `transformer_lm`.
 
 On a GPU operators are counted where the step runs, since its kernels fuse what a CPU's do one by
 one. For a CPU, and for records without that count, `launches` is a formula of what a dispatch mode

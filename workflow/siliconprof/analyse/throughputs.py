@@ -1,8 +1,8 @@
 """Every measured throughput against what the hardware can do: the data sheet, and our own ceilings.
 
-A synchronisation left out, a clock that is wrong or a product that was not what it claimed shows
-as a throughput that the hardware does not have. Any excess over the data sheet counts, over our own
-ceiling, which has an error itself, only one of more than a quarter.
+A missing synchronisation, a wrong clock or an operation that did less than it claims gives a
+throughput that the hardware cannot have. Any excess over the data sheet counts; over our own
+ceiling, which has an error itself, only an excess of more than a quarter.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from siliconprof.declarations import PRODUCT_INTENSITY, workload_of
 from siliconprof.hosts import caches
 from siliconprof.hosts.datasheet import DataSheets, Figure
 from siliconprof.hosts.registry import PEAK_OF_PRECISION
-from siliconprof.stats import inference
 from siliconprof.store import columns, table_files
 from siliconprof.store.table_files import Row
 
@@ -26,55 +25,46 @@ ABOVE_PEAK = "above the datasheet's peak"
 ABOVE_CEILING = "above our own ceiling"
 NOT_COMPARED = "not compared"
 FLAG_OF_VERDICT = {ABOVE_PEAK: "above_peak", ABOVE_CEILING: "above_ceiling"}
-PLACE = ("source", "host", "device", "backend")
-DEVICE = list(PLACE[:-1])
+DEVICE = ["source", "host", "device"]
+PLACE = [*DEVICE, "backend"]
 OF_FORMATS = [*DEVICE, "precision"]
-# What its calls use again and again, whether they find nothing in a cache, its quantities.
+# Of a point: bytes that its calls use repeatedly, whether caches are cold, its quantities.
 USED = ["whole_bytes", "is_cold", "yields"]
 RATES = ["flop_per_s", "burst_flop_per_s", "bytes_per_s"]
 MOST_OF_CEILING = 1.25
-MANY = 1000.0  # degrees of freedom of an interval that no few processes make: the normal one's
 FLOP, BYTE = "FLOP/s", "byte/s"
 IN_CACHE = "its data fit the last-level cache, so memory is no limit to it"
 
 
 def step_number(points: pd.DataFrame, part: str) -> pd.Series:
-    """A number of the whole step's time, such as `median_s`, else of the split one's."""
+    """A column of the whole step, such as `median_s`; of the split step where the whole was not timed."""
     is_whole = nonzero(points["whole_step_median_s"])
     return points[f"whole_step_{part}"].where(is_whole, points[f"step_{part}"])
 
 
 def nonzero(values: pd.Series) -> pd.Series:
-    """Which are numbers, and not 0."""
+    """Mask of the values that are neither missing nor 0."""
     return values.notna() & values.ne(0)
 
 
-def half_width_factor(processes: float) -> float:
-    """Standard errors from the middle of a 95 % interval to its end."""
-    return inference.student_quantile((1 + inference.CONFIDENCE) / 2, processes - 1 or MANY)
-
-
 def with_datasheet(frame: pd.DataFrame, figure: Callable[[Row], Figure], *by: str) -> pd.DataFrame:
-    """With `datasheet_value`, `_source`, `_note` and `_reason`: what a sheet has of a row.
+    """Add `datasheet_value`, `_source`, `_note` and `_reason` from each row's data sheet.
 
     Args:
-        by: the columns that it depends on beside the device.
+        figure: looks up one row.
+        by: the columns that the figure depends on beside the device.
     """
     on = [*DEVICE, *by]
-    asked = frame[on].drop_duplicates(ignore_index=True)
-    found = [figure(row) for row in table_files.rows(asked)]
-    figures = pd.DataFrame(found, asked.index, ["value", "source", "note", "reason"])
+    keys = frame[on].drop_duplicates(ignore_index=True)
+    found = [figure(row) for row in table_files.rows(keys)]
+    figures = pd.DataFrame(found, keys.index, ["value", "source", "note", "reason"])
     figures = figures.astype({"value": float}).add_prefix("datasheet_")
-    return frame.merge(asked.join(figures), "left", on)
+    return frame.merge(keys.join(figures), "left", on)
 
 
-def ceilings_of(lines: pd.DataFrame, quantity: str) -> pd.DataFrame:
-    """`ceiling` with its interval and `ceiling_how` of each `PLACE` and number format.
-
-    Args:
-        lines: of ceilings.csv.
-    """
-    of = lines[lines["quantity"] == quantity]
+def ceilings_of(ceilings: pd.DataFrame, quantity: str) -> pd.DataFrame:
+    """`ceiling` with its interval and `ceiling_how` of each `PLACE` and number format."""
+    of = ceilings[ceilings["quantity"] == quantity]
     text = of[["backend", "workload", "how", "precision"]].astype("string")
     how = text["backend"] + ", " + text["workload"] + ": " + text["how"] + ", " + text["precision"]
     names = {f"value{end}": f"ceiling{end}" for end in ("", "_low", "_high")}
@@ -83,20 +73,15 @@ def ceilings_of(lines: pd.DataFrame, quantity: str) -> pd.DataFrame:
     return of[[*PLACE, "format", *numbers, "ceiling_how"]].astype(dict.fromkeys(numbers, float))
 
 
-def bandwidths(lines: pd.DataFrame) -> pd.DataFrame:
-    """The same of each device's memory: what any backend got, in any number format, is there."""
-    of = ceilings_of(lines, "memory_bandwidth")
+def bandwidths(ceilings: pd.DataFrame) -> pd.DataFrame:
+    """`ceilings_of` each device's memory bandwidth: the best of all backends and number formats."""
+    of = ceilings_of(ceilings, "memory_bandwidth")
     best = of.sort_values("ceiling", ascending=False, kind="stable").drop_duplicates(DEVICE)
     return best.drop(columns=["backend", "format"])
 
 
-def check(points: pd.DataFrame, lines: pd.DataFrame, sheets: DataSheets) -> pd.DataFrame:
-    """Lines of checks.csv.
-
-    Args:
-        points: of `Frames`.
-        lines: of ceilings.csv.
-    """
+def check(points: pd.DataFrame, ceilings: pd.DataFrame, sheets: DataSheets) -> pd.DataFrame:
+    """Lines of checks.csv."""
     names = [name for name in columns.declared_columns("checks") if name in points]
     names += ["flops", "bytes", "cache_bytes", *USED, "order"]
     used = pd.DataFrame(map(_used, table_files.rows(points)), points.index, USED)
@@ -107,8 +92,8 @@ def check(points: pd.DataFrame, lines: pd.DataFrame, sheets: DataSheets) -> pd.D
     rows = rows[np.array([name in of for name, of in pairs], dtype=bool)]
     in_bytes = rows["quantity"] == "bytes_per_s"
     rows = rows.assign(unit=in_bytes.map({True: BYTE, False: FLOP}), compared_value=rows["value"])
-    of_products = _against_products(rows[~in_bytes], lines, sheets)
-    of_memory = _against_memory(rows[in_bytes], lines, sheets)
+    of_products = _against_products(rows[~in_bytes], ceilings, sheets)
+    of_memory = _against_memory(rows[in_bytes], ceilings, sheets)
     checks = pd.concat([of_products, of_memory]).sort_values("order", kind="stable")
     of_sheet = checks["compared_value"] / checks["datasheet_value"]
     of_own = checks["compared_value"] / checks["ceiling"]
@@ -127,17 +112,15 @@ def _used(point: Row) -> tuple[float | None, bool, Collection[str]]:
     return whole, point["cache"] == "cold", plugin.QUANTITIES
 
 
-def fastest_product(points: pd.DataFrame, lines: pd.DataFrame) -> pd.DataFrame:
+def fastest_product(points: pd.DataFrame, ceilings: pd.DataFrame) -> pd.DataFrame:
     """`ceiling`, `_low`, `_high`, `_how` and `_format` of each point, the ceiling of its products.
 
     That is the fastest product of any backend of its device in the number format of its precision; of
     mixed precision, which does some of its work in fp32, the faster of both, where both are known.
-
-    Args:
-        lines: of ceilings.csv.
     """
-    products = ceilings_of(lines, "matmul").sort_values("ceiling", ascending=False, kind="stable")
-    products = products.assign(ceiling_format=products["format"]).drop(columns="backend")
+    products = ceilings_of(ceilings, "matmul").drop(columns="backend")
+    products = products.assign(ceiling_format=products["format"])
+    products = products.sort_values("ceiling", ascending=False, kind="stable")
     products = products.drop_duplicates([*DEVICE, "format"])
     formats = _formats(points).merge(products, "left", [*DEVICE, "format"])
     found = points[OF_FORMATS].merge(_fastest(formats, "ceiling"), "left", OF_FORMATS)
@@ -145,21 +128,23 @@ def fastest_product(points: pd.DataFrame, lines: pd.DataFrame) -> pd.DataFrame:
 
 
 def _formats(points: pd.DataFrame) -> pd.DataFrame:
-    """Of each device and precision every number format in which it may do its products."""
+    """Every number format in which each device and precision may compute products."""
     own = points[OF_FORMATS].drop_duplicates()
     own = own.assign(format=own["precision"].map(PEAK_OF_PRECISION))
     return pd.concat([own, own[own["format"] != own["precision"]].assign(format="fp32")])
 
 
 def _fastest(formats: pd.DataFrame, column: str) -> pd.DataFrame:
-    """What the fastest of them has, by a column; one of which that is unknown may be the fastest."""
+    """The fastest format by a column; one whose value is unknown wins, since it may be the fastest."""
     ranked = formats.sort_values(column, ascending=False, na_position="first", kind="stable")
     return ranked.drop_duplicates(OF_FORMATS).drop(columns="format")
 
 
-def _against_products(rows: pd.DataFrame, lines: pd.DataFrame, sheets: DataSheets) -> pd.DataFrame:
-    """With what bounds work that may be done in any of some formats; all of them must be known."""
-    rows = rows.join(fastest_product(rows, lines))
+def _against_products(
+    rows: pd.DataFrame, ceilings: pd.DataFrame, sheets: DataSheets
+) -> pd.DataFrame:
+    """Add the bounds of products in any of several formats; none where one of these is unknown."""
+    rows = rows.join(fastest_product(rows, ceilings))
     peaks = with_datasheet(_formats(rows), lambda row: sheets.peak(row, row["format"]), "format")
     rows = rows.merge(_fastest(peaks, "datasheet_value"), "left", OF_FORMATS)
     limited = nonzero(rows["bytes"]) & (rows["flops"] < PRODUCT_INTENSITY * rows["bytes"])
@@ -168,11 +153,11 @@ def _against_products(rows: pd.DataFrame, lines: pd.DataFrame, sheets: DataSheet
     return rows.assign(ceiling_reason=limited.map(reasons))
 
 
-def _against_memory(rows: pd.DataFrame, lines: pd.DataFrame, sheets: DataSheets) -> pd.DataFrame:
-    """With the bandwidth of memory, and the bytes per second that it must have delivered at least."""
+def _against_memory(rows: pd.DataFrame, ceilings: pd.DataFrame, sheets: DataSheets) -> pd.DataFrame:
+    """Add the bandwidth of memory, and the least bytes per second that it must have delivered."""
     # Of what an operation goes through, a cache of C bytes can hold C at most; the rest came from
     # memory. Where the cache's size is unknown the largest one that we know is assumed.
-    rows = with_datasheet(rows.merge(bandwidths(lines), "left", DEVICE), sheets.bandwidth)
+    rows = with_datasheet(rows.merge(bandwidths(ceilings), "left", DEVICE), sheets.bandwidth)
     cached = rows["cache_bytes"].fillna(caches.beyond_bytes(None) / 2)
     moved = rows["bytes"].astype(float)  # by one call
     whole = rows["whole_bytes"].where(nonzero(rows["whole_bytes"]), moved)
@@ -189,7 +174,7 @@ def _against_memory(rows: pd.DataFrame, lines: pd.DataFrame, sheets: DataSheets)
 
 
 def _reason(row: Row) -> str | None:
-    """What a check found, or why it could not."""
+    """Why a throughput is too high, or why it was not compared; None where it is fine."""
     if row["verdict"] == NOT_COMPARED:
         reasons = row["ceiling_reason"], row["datasheet_reason"]
         return " and ".join(dict.fromkeys(filter(None, reasons)))

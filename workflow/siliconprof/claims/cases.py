@@ -24,17 +24,10 @@ from siliconprof.store.table_files import Row
 SHAPE = ("n_layer", "n_embd", "n_head", "d_ff", "seq_len", "vocab_size")
 OF_THE_BATCH = ("batch_size", "samples_per_step", "epoch_steps")
 # The columns in which two compared rows must agree, less those that distinguish their sides.
-WORK = (
+MUST_AGREE = (
     *("module", "trainer", "network", *SHAPE, "n_parameters", "n_trainable_parameters"),
-    *(
-        "target_len",
-        "clip_seconds",
-        *OF_THE_BATCH,
-        "precision",
-        "proportions",
-        "gradient_checkpointing",
-    ),
-    *(*CHOICES, *OPERATION),
+    *("target_len", "clip_seconds", *OF_THE_BATCH, "precision", "proportions"),
+    *("gradient_checkpointing", *CHOICES, *OPERATION),
 )
 ACROSS_SETTINGS = (*PLACE, "precision", "module", *SHAPE, "n_parameters", "batch_size")
 # The columns that are fixed along a trend in a parameter.
@@ -124,12 +117,12 @@ def _asks(evidence: Evidence, rows: pd.DataFrame, claim: Claim, question: Questi
 
 
 def _group(rows: pd.DataFrame, names: Iterable[str]) -> pd.Series:
-    """The number of each row's group: rows of one are alike in some columns; missing values are."""
+    """Number the groups of rows that agree in some columns; missing values are equal."""
     return rows.groupby([n for n in names if n in rows], dropna=False, sort=False).ngroup()
 
 
 def _pairs(claim: Claim, question: Question, rows: pd.DataFrame) -> pd.DataFrame:
-    """The labels of `one` and the `other` row of each case; of a row that stands alone, twice its own.
+    """The labels of the two rows of each case, `one` and `other`; equal where a row stands alone.
 
     Args:
         rows: with the `middle` of their figures, and whether they `has` one.
@@ -175,7 +168,7 @@ def _between_devices(question: Question) -> bool:
 
 
 def _alike(compare: Compare, question: Question) -> Sequence[str]:
-    """The columns in which two compared rows must agree, given what distinguishes their sides."""
+    """The columns in which two compared rows must agree."""
     a, b = question.sides
     if a.get("model") != b.get("model"):
         return SAME_TRAINING
@@ -184,7 +177,7 @@ def _alike(compare: Compare, question: Question) -> Sequence[str]:
     own = {*a, *b, *(OF_THE_BATCH if compare.any_batch else ())}
     own |= {"network"} if "module" in own else set()
     places = () if _between_devices(question) else PLACE
-    return [name for name in (*places, *(compare.same or WORK)) if name not in own]
+    return [name for name in (*places, *(compare.same or MUST_AGREE)) if name not in own]
 
 
 def _cases(
@@ -241,7 +234,7 @@ def _shape(row: Row) -> str:
 
 
 def _label_of_both(one: Row, other: Row, along: str | None) -> str:
-    """The label of two compared rows, or of a trend from the other; what both share comes once."""
+    """The label of two compared rows, or of a trend, without repeating what both share."""
     if along:
         return f"{_label(other, along)}, {along} {other[along]:g} to {one[along]:g}"
     if one["where"] == other["where"]:

@@ -262,7 +262,6 @@ def load(path: Path, registry: Registry, folder: Path) -> list[Claim]:
 def _claim(
     entry: Entry, tables: Mapping[str, pd.DataFrame], quantities: Mapping[str, Quantity]
 ) -> Claim:
-    """An entry, completed."""
     compare = entry.compare
     quantity = None
     if compare:

@@ -13,7 +13,6 @@ import pandas as pd
 from siliconprof.analyse import scaling
 from siliconprof.analyse.frames import CELL, DEVICE, POINT, Frames, holds
 from siliconprof.analyse.throughputs import (
-    MANY,
     PLACE,
     bandwidths,
     nonzero,
@@ -54,13 +53,13 @@ def fits(rows: pd.DataFrame, side: Mapping[str, Any]) -> pd.Series:
 class Evidence:
     """All measured data that claims are tested with.
 
-    Rows have every column that any may have, and the labels of `Frames`; `any_batch_size`, of a training
-    or of a batched operation; numbers of their `unit`, a device of a host, and `computer`.
+    Rows have all columns of points.csv and cells.csv and those of `Frames`; `any_batch_size`, of a
+    training or a batched operation; and numbers of their device (`unit`) and of their `computer`.
     """
 
     def __init__(self, frames: Frames) -> None:
         self.frames, self.results = frames, frames.results
-        self._kept: dict[tuple[str, ...], Any] = {}
+        self._cache: dict[tuple[str, ...], Any] = {}
 
     def rows(self, of: str) -> pd.DataFrame:
         """All points or cells, or the lines of scaling.csv about something."""
@@ -68,22 +67,22 @@ class Evidence:
             return self.points if of == POINTS else self.cells
         return self._lines[self._lines["about"] == of]
 
-    def kept(self, name: tuple[str, ...], make: Callable[[], Any]) -> Any:
-        """What several claims need, made once."""
-        if name not in self._kept:
-            self._kept[name] = make()
-        return self._kept[name]
+    def _cached(self, name: tuple[str, ...], make: Callable[[], Any]) -> Any:
+        """The cached value of this name, made by the first caller."""
+        if name not in self._cache:
+            self._cache[name] = make()
+        return self._cache[name]
 
     @cached_property
     def cells(self) -> pd.DataFrame:
         """All cells, with words about each.
 
-        `heat`: whether the hardware throttled, for heat or its protection, while it ran. `support`:
-        whether its precision is there; nothing after any other failure.
+        `heat`: whether the hardware throttled while the cell ran. `support`: whether its precision is
+        supported; missing after any other failure.
         """
         probes = self.results.probes
         clocks = probes[probes["probe"] == "clocks"].drop_duplicates(CELL).set_index(CELL)
-        cells = _complete(self.frames.labelled)
+        cells = _complete(self.frames.cells.sort_index())
         throttled = cells[CELL].join(clocks["throttled"], CELL)["throttled"]
         return cells.assign(
             heat=throttled.map({True: "throttled", False: "not throttled"}),
@@ -99,10 +98,10 @@ class Evidence:
     def points(self) -> pd.DataFrame:
         """The points of cells that are ok; every claim is about eager steps.
 
-        Beside the columns of all rows: `shape_size` of an operation; `proportions`, which is the `wide`
-        and which the `deep` one of two trainings of equal size; `product`, FLOP/s of the fastest
-        matrix product of its place and precision, and `bandwidth` of its memory in bytes/s, with
-        `no_product` and `no_bandwidth`, why there is none; the `spread` of its step's time.
+        Beside the columns of all rows: `shape_size` of an operation; `proportions`, whether a training
+        is the `wide` or the `deep` one of two of equal size; `product`, FLOP/s of the fastest matrix
+        product of its place and precision; `bandwidth` of its memory in bytes/s; `no_product` and
+        `no_bandwidth`, why there is none; the `spread` of its step's time.
         """
         points = self.frames.undisturbed
         status = points["point_status"]
@@ -128,25 +127,25 @@ class Evidence:
 
     @cached_property
     def _lines(self) -> pd.DataFrame:
-        lines, cells = self.results.frame("scaling"), self.frames.labelled
+        lines, cells = self.results.frame("scaling"), self.frames.cells
         own = cells[[*CELL, *cells.columns.difference(lines.columns)]]
         return _complete(lines.merge(own[own["status"] == "ok"], on=CELL))
 
     def courses(
         self, table: str, of: pd.DataFrame, *names: str, on: Sequence[str] = POINT
     ) -> Iterator[list[np.ndarray]]:
-        """Of each row some columns of a table's lines about its point, or its cell; NaN for none."""
+        """For each row, columns of a table's lines about its point or cell; missing values are NaN."""
         lines = self.results.frame(table)
-        places = self.kept((table, *on), lambda: lines.groupby([*on], sort=False).indices)
+        places = self._cached((table, *on), lambda: lines.groupby([*on], sort=False).indices)
         arrays = [
-            self.kept((table, name), partial(lines[name].to_numpy, na_value=math.nan))
+            self._cached((table, name), partial(lines[name].to_numpy, na_value=math.nan))
             for name in names
         ]
         for key in of[[*on]].itertuples(index=False, name=None):
             yield [array[places.get(key, [])] for array in arrays]
 
     def sampled(self, of: pd.DataFrame, column: str) -> Iterator[list[float]]:
-        """Of each row the values of a column of samples.csv from the first timed step on."""
+        """For each row, the values of a column of samples.csv from the first timed step on."""
         steps = self.courses("training_steps", of, "started_s", "kind", on=CELL)
         samples = self.courses("samples", of, "t_s", column, on=CELL)
         for (started_s, kinds), sampled in zip(steps, samples, strict=True):
@@ -156,7 +155,7 @@ class Evidence:
             yield values[used].tolist()
 
     def _bandwidths(self, points: pd.DataFrame) -> pd.DataFrame:
-        """Of each point the bandwidth of its device's memory, as measured or by its data sheet."""
+        """The memory bandwidth of each point's device, measured or from its data sheet."""
         found = with_datasheet(points[DEVICE], self.frames.sheets.bandwidth)
         found = found.merge(bandwidths(self.results.frame("ceilings")), "left", DEVICE)
         is_measured, is_warm = nonzero(found["ceiling"]), points["cache"].eq("warm")
@@ -172,7 +171,7 @@ class Evidence:
 
 
 def _complete(frame: pd.DataFrame) -> pd.DataFrame:
-    """Rows with what all have, see `Evidence`."""
+    """Add the columns that all rows have, see `Evidence`."""
     every = {
         **columns.columns_of_table(POINTS),
         **columns.columns_of_table(CELLS),
@@ -188,27 +187,25 @@ def _complete(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def spread(times: Sequence[pd.Series], processes: pd.Series) -> pd.DataFrame:
-    """Of times: the `error` of the logarithm, its degrees of freedom `df`, and its `basis`.
+    """The `error` of the logarithm of times, its degrees of freedom `df`, and its `basis`.
 
     Args:
         times: their `FIGURE_ENDS`: median, and the ends of its interval.
     """
     middle, low, high = times
     is_known = nonzero(middle) & nonzero(low) & nonzero(high)
-    between = "between " + processes.astype("Int64").astype("str") + " processes"
-    df = (processes - 1).where(processes > 1, MANY).astype(float)
-    quantile = inference.student_quantile((1 + inference.CONFIDENCE) / 2, df.to_numpy())
+    df = inference.degrees_of_freedom(processes)
     return pd.DataFrame(
         {
-            "error": (np.log(high / low) / 2 / quantile).where(is_known),
+            "error": (np.log(high / low) / 2 / inference.half_width_factor(df)).where(is_known),
             "df": df,
-            "basis": between.where(processes > 1, "within one process"),
+            "basis": inference.basis(processes),
         }
     )
 
 
 def _wide_and_deep(trainings: pd.DataFrame) -> pd.Series:
-    """Which is the `wide` and which the `deep` one of like trainings of about equal size."""
+    """Name the `wide` and the `deep` one of like trainings of about equal size."""
     trainings = trainings[[*SAME_TRAINING, "n_parameters"]].assign(
         aspect=trainings["n_embd"] / trainings["n_layer"]
     )

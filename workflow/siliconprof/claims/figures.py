@@ -36,12 +36,12 @@ FIGURE_TYPES = dict.fromkeys(("middle", "low", "high", "error", "df"), float)
 
 
 def frame(index: pd.Index, **fields: Any) -> pd.DataFrame:
-    """Figures of some rows; each field is a value of all, or one of each."""
+    """Figures of some rows; each field is one value for all, or a value for each."""
     return pd.DataFrame(Figure()._asdict() | fields, index).astype(FIGURE_TYPES)
 
 
 def exact(values: pd.Series, basis: Any, why_not: Any) -> pd.DataFrame:
-    """Numbers whose spread is unknown, or that have none."""
+    """Figures without a spread."""
     return frame(values.index, middle=values, low=values, high=values, basis=basis, why_not=why_not)
 
 
@@ -55,7 +55,7 @@ def interval(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The ends of their intervals at a confidence of 0 to 1; given ends are returned unchanged."""
     middle, low, high, error, df = figures[[*FIGURE_TYPES]].to_numpy().T
-    reach = np.exp(inference.student_quantile((1 + confidence) / 2, df) * error)
+    reach = np.exp(inference.half_width_factor(df, confidence) * error)
     is_given = np.isnan(error)
     return np.where(is_given, low, middle / reach), np.where(is_given, high, middle * reach)
 

@@ -238,7 +238,7 @@ def _finding(
 
 
 def write(frames: Frames, claims: Path, output: Tables) -> None:
-    """Compute and write: the table."""
+    """Compute and write claims.csv."""
     evidence = Evidence(frames)
     lines = [
         row_of(claim) | (judged(claim, evidence) if claim.questions else {})

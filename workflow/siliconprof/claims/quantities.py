@@ -1,8 +1,7 @@
 """The quantities that a claim may compare: figures of measured rows with their uncertainty.
 
-config/claims.yaml declares each: as a formula of columns, as a column of words, or as what one of
-`READERS` makes. The error of a time is that between processes where its cell was measured in several,
-else the one within its process.
+config/claims.yaml declares each: as a formula of columns, as a column of words, or by one of
+`READERS`. The error of a time is the one between processes, or within the process if there is one only.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ from siliconprof.store import columns
 from siliconprof.store.model import Part, Text, matches
 
 LEAST_SAMPLES = 9  # three in each third of a course
-LEAST_COURSE = 100  # steps; the report tells of a difference of 20 of them
+LEAST_COURSE = 100  # steps; the report compares courses that differ by 20 steps
 # Relative error of an IQR estimated from n normal values: 1.57 sigma / sqrt(n) over 1.349 sigma
 # (Kendall and Stuart, The Advanced Theory of Statistics 1, 14.10-14.12, for sample quantiles).
 IQR_ERROR = 1.165
@@ -51,7 +50,7 @@ NO_SAMPLES = "too few samples of memory after the warm-up"
 NO_DEVICE_SAMPLES = "no counter samples the memory of its device"
 NO_FAULTS = "its record has no page faults of single steps"
 NO_STEP = "no step was timed"
-# Column -> why a row without it has no figure, or the column that says so.
+# Column -> why a row without it has no figure, or the column with the reason.
 ABSENT = {
     "peak": "no_peak",
     "bandwidth": "no_bandwidth",
@@ -74,7 +73,7 @@ Why = tuple[pd.Series, Any]  # which rows have no figure, and why
 
 
 def _why_not(*reasons: Why) -> np.ndarray:
-    """Of each row the first reason that holds of it, else nothing."""
+    """The first reason that holds for each row, else an empty text."""
     return np.select([holds for holds, _ in reasons], [text for _, text in reasons], "")
 
 
@@ -88,7 +87,7 @@ def _lacking(rows: pd.DataFrame, *names: str) -> Iterable[Why]:
 def _timed(
     rows: pd.DataFrame, value: pd.Series, *why: Why, times: pd.DataFrame | None = None
 ) -> pd.DataFrame:
-    """Figures proportional to a time or to its reciprocal, which have the error of the time.
+    """Figures that are proportional to a time or to its reciprocal, with the error of that time.
 
     Args:
         times: their `spread`, where it is not that of the steps.
@@ -106,13 +105,13 @@ def _timed(
 
 
 def _names(formula: str) -> list[str]:
-    """The columns that a formula names: first those that may be missing of the whole device."""
+    """The columns of a formula; those in `ABSENT` come first, whose reasons say more."""
     used = {*re.findall(r"\b[A-Za-z_]\w*", formula)}
     return [name for name in ABSENT if name in used] + sorted(used - {*ABSENT})
 
 
 def _computed(rows: pd.DataFrame, formula: str, basis: str = "") -> pd.DataFrame:
-    """What is computed from columns: exact by its basis, else with the error of a step's time."""
+    """The values of a formula: exact if it has a basis, else with the error of the step's time."""
     names = _names(formula)
     values: Any = rows[names].eval(formula, engine="python")
     why = _lacking(rows, *names)
@@ -167,7 +166,7 @@ def _fixed_share(evidence: Evidence, rows: pd.DataFrame) -> pd.DataFrame:
 def _each(
     figure: Callable[..., Figure], table: str, *names: str, on: Sequence[str] = POINT
 ) -> Read:
-    """What is made of columns of a table's lines about a row's point, or its cell."""
+    """Make a reader that calls `figure` with columns of a table's lines about each row."""
 
     def read(evidence: Evidence, rows: pd.DataFrame) -> pd.DataFrame:
         courses = evidence.courses(table, rows, *names, on=on)
@@ -184,10 +183,10 @@ def _read_off(
     none: str,
     least: int = 0,
 ) -> Read:
-    """What is read off a column of a point's lines of a table, in the order of their steps.
+    """Make a reader that calls `read` with a column of each point's lines, in the order of steps.
 
     Args:
-        least: so many lines at least.
+        least: number of lines below which there is no figure.
     """
 
     def figure(steps: np.ndarray, values: np.ndarray) -> Figure:

@@ -103,8 +103,8 @@ def differing(
 ) -> set[str]:
     """In which of `COMPARED_KEYS` two cells that are compared may differ.
 
-    In those in which the conditions, or the only host of each side, differ; with another host or
-    backend, device and threads differ, with another trainer the workload's name.
+    They may differ in keys in which the conditions or the only hosts of the sides differ. With another
+    host or backend, device and threads may differ too; with another trainer, the workload's name.
     """
     compared = {key for key in COMPARED_KEYS if where_a.get(key) != where_b.get(key)}
     hosts = [{data.cell.host for data in side} for side in (a, b)]
@@ -116,7 +116,7 @@ def differing(
 
 
 def _key(cell: Cell, compared: Collection[str]) -> str:
-    """What cells have in common that are compared; lists of sizes are points, matched one by one."""
+    """A key that compared cells share; lists of sizes are left out, since they are points."""
     swept = list if cell.trainer is None else ()
     fixed = {k: v for k, v in cell.parameters.items() if not isinstance(v, swept)}
     return canonical_json(
@@ -129,10 +129,9 @@ def _sides(
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """(cells by key, their points with the medians of each process in seconds).
 
-    With the medians stand the `ends` of what they allow: of one process the 95 % interval of its median, of
-    several the lowest and the highest. A cell that failed has no points, one that other processes
-    disturbed no medians. The series are the whole step of a training, the synchronised call of a kernel,
-    or all times of a kernel's launch.
+    `ends` are the 95 % interval of the median of one process, or the lowest and highest median of
+    several. A failed cell has no points, a disturbed one no medians. The series are the whole step of
+    a training, the synchronised call of a kernel, or all times of a kernel's launch.
     """
     import pandas as pd
 
@@ -168,7 +167,7 @@ def _sides(
 
 
 def lines(a: Sequence[Record], b: Sequence[Record], compared: Collection[str]) -> pd.DataFrame:
-    """The points of both sides, not judged yet; what only one side has, if it was measured there.
+    """The points of both sides, not judged yet, and those that only one side has.
 
     Raises:
         UserError: several cells of a side are equal.
@@ -285,7 +284,7 @@ def as_text(rows: pd.DataFrame) -> str:
 
 
 def _labels(rows: pd.DataFrame) -> pd.Series:
-    """What tells each line from the others: its workload, and the axes and parameters that differ."""
+    """A label of each line: its workload, and the axes and parameters that differ."""
     import pandas as pd
 
     facts = pd.DataFrame([json.loads(point) for point in rows["point"]], rows.index, dtype=object)

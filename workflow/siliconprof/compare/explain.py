@@ -144,7 +144,7 @@ def main(
     *,
     results: options.Results = Path("results"),
 ) -> None:
-    """Print it."""
+    """Print the comparison."""
     with options.spinner(f"reading the tables of {results}"):
         found = lines(results, (a, b))
     print(as_text(found))

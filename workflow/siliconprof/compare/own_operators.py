@@ -31,7 +31,7 @@ OF_JOB = ("module", "backend", "precision", "threads", "parameters")  # what tha
 
 
 class TrainingRequest(NamedTuple):
-    """A training, as it is predicted."""
+    """A training to predict."""
 
     title: str
     model: Sequence[Any]  # see `prediction.MODEL`
@@ -46,7 +46,7 @@ class TrainingRequest(NamedTuple):
 
 
 def cell_of(place: Mapping[str, Any], frames: Frames) -> Cell | None:
-    """A cell of this host's matrix on a place, whose operators can be timed alone; None where not."""
+    """A CPU cell of this host on a place, on which single operators can be timed; None without one."""
     axes = ("host", "device", "backend")
     cells = (planned.cell for planned in frames.matrix.cells if place["source"] == HERE)
     here = (c for c in cells if all(getattr(c, axis) == place[axis] for axis in axes))
@@ -54,12 +54,12 @@ def cell_of(place: Mapping[str, Any], frames: Frames) -> Cell | None:
 
 
 def predict_by_own_operators(
-    asked: TrainingRequest, place: Mapping[str, Any], there: TimedTrainings, frames: Frames
+    request: TrainingRequest, place: Mapping[str, Any], there: TimedTrainings, frames: Frames
 ) -> dict[str, Any]:
     """The step as the sum of its own operators, timed alone in a process as a cell's.
 
-    Beyond them the host takes as long for each call as in trainings there, in those of the same module
-    where there are some. Trainings that were measured are predicted in the same way, as checks.
+    The host's time for each call is added, taken from trainings on the place, of the same module if
+    there are any. Measured trainings are predicted in the same way, as checks.
 
     Returns:
         `rows`, its operators as timed; and the answer of `siliconprof predict … --json`.
@@ -68,11 +68,11 @@ def predict_by_own_operators(
         UserError: its operators are not known, or need more memory than there is.
     """
     cell = cell_of(place, frames)
-    assert cell is not None and asked.parameters is not None
+    assert cell is not None and request.parameters is not None
     cell = replace(
-        cell, module=asked.model[0], precision=asked.precision, parameters=asked.parameters
+        cell, module=request.model[0], precision=request.precision, parameters=request.parameters
     )
-    checks = _checks(asked, there, frames)
+    checks = _checks(request, there, frames)
     jobs = [{name: getattr(one, name) for name in OF_JOB} for one in (cell, *checks.values())]
     with tempfile.TemporaryDirectory() as code:
         done = subprocess.run(
@@ -91,7 +91,7 @@ def predict_by_own_operators(
         raise UserError(own["reason"])
     rows = pd.DataFrame(own["rows"])
     calls = int(rows["count"].sum())
-    host_s = calls * there.call_s(asked.model)
+    host_s = calls * there.call_s(request.model)
     times = {
         name: float((rows["count"] * rows[name]).sum()) for name in ("low_s", "seconds", "high_s")
     }
@@ -117,8 +117,8 @@ def predict_by_own_operators(
     }
 
 
-def _checks(asked: TrainingRequest, there: TimedTrainings, frames: Frames) -> dict[Any, Cell]:
-    """The longest steps of measured trainings like the one asked for -> their cells."""
+def _checks(request: TrainingRequest, there: TimedTrainings, frames: Frames) -> dict[Any, Cell]:
+    """Labels of the measured trainings with the longest steps in the same precision -> their cells."""
     cells = {
         planned.cell.path: planned.cell
         for planned in frames.matrix.cells
@@ -126,7 +126,7 @@ def _checks(asked: TrainingRequest, there: TimedTrainings, frames: Frames) -> di
         and planned.cell.dataset
         and plugins.load("workloads", planned.cell.module).vocab_sizes
     }
-    of = there.trainings[there.trainings["precision"] == asked.precision]
+    of = there.trainings[there.trainings["precision"] == request.precision]
     longest = of.sort_values(STEP_MEDIAN, ascending=False)[[*AXES]]
     paths = zip(longest.index, longest.itertuples(index=False), strict=True)
     found = ((label, cells.get("/".join(path))) for label, path in paths)

@@ -36,7 +36,7 @@ from siliconprof import formatting, options, plugins
 from siliconprof.analyse import attribution, bound, prediction
 from siliconprof.analyse.frames import POINT, Frames
 from siliconprof.analyse.operator_rows import BLOCKED, PARTS, WAITING, group
-from siliconprof.analyse.prediction import MODEL, PLACE, TimedTrainings
+from siliconprof.analyse.prediction import MODEL, PLACE_WITH_THREADS, TimedTrainings
 from siliconprof.cells import model_file
 from siliconprof.compare import explain
 from siliconprof.compare.own_operators import TrainingRequest, cell_of, predict_by_own_operators
@@ -103,7 +103,7 @@ def request_of_model(
     def read(backend: str) -> pd.DataFrame:
         found = inventory.calls(plugin(own), SPEECH | own, backend, precision, threads=1)
         counts = Counter(call.operator for call in found)
-        return described([one._asdict() | {"count": count} for one, count in counts.items()])
+        return operators_frame([one._asdict() | {"count": count} for one, count in counts.items()])
 
     def operators(place: Mapping[str, Any]) -> pd.DataFrame:
         return read(place["backend"])
@@ -115,10 +115,12 @@ def request_of_model(
     return TrainingRequest(title, of_model, own["batch_size"], operators, SPEECH | own, flops)
 
 
-def described(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    """Operators of a step with what they are compared by."""
+def operators_frame(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """The operators of a step, as `TimedTrainings.predict` takes them."""
     frame = pd.DataFrame(rows)
-    return prediction.described(frame.assign(group=list(map(group, frame["kind"], frame["phase"]))))
+    return prediction.with_kinds(
+        frame.assign(group=list(map(group, frame["kind"], frame["phase"])))
+    )
 
 
 def request_of_training(
@@ -141,14 +143,14 @@ def request_of_training(
     return TrainingRequest(title, [*point[MODEL]], samples, lambda _: rows)
 
 
-def factors_of(asked: Sequence[str]) -> dict[str, float]:
-    """Part of a step -> how many times as fast it shall be.
+def factors_of(faster: Sequence[str]) -> dict[str, float]:
+    """Parse `--faster`: part of a step -> speed-up.
 
     Raises:
         UserError: no such part, or no number above 0.
     """
     factors = {}
-    for text in asked:
+    for text in faster:
         part, _, number = text.partition("=")
         if part not in PREDICTED:
             raise UserError(
@@ -167,7 +169,7 @@ def factors_of(asked: Sequence[str]) -> dict[str, float]:
 def places(
     measured: TimedTrainings, named: Mapping[str, str | None]
 ) -> list[tuple[dict[str, Any], TimedTrainings]]:
-    """Devices and backends that are asked about, each with its trainings.
+    """The devices and backends to predict for, each with its trainings.
 
     Raises:
         UserError: there is none.
@@ -177,7 +179,7 @@ def places(
         if wanted is not None:
             near = near or nearest(wanted, {*measured.trainings[axis]} - {wanted})
             chosen = chosen[chosen[axis] == wanted]
-    found = chosen.groupby(PLACE, sort=False).groups
+    found = chosen.groupby(PLACE_WITH_THREADS, sort=False).groups
     if not found:
         every = measured.trainings
         known = (every["backend"] + " on " + every["device"] + " of " + every["host"]).unique()
@@ -188,12 +190,12 @@ def places(
     return [
         (place, measured.only(measured.trainings.index.to_series().isin(labels)))
         for labels in found.values()
-        for place in table_files.rows(chosen.loc[labels[:1], PLACE])
+        for place in table_files.rows(chosen.loc[labels[:1], PLACE_WITH_THREADS])
     ]
 
 
 def answer(
-    asked: TrainingRequest,
+    request: TrainingRequest,
     place: Mapping[str, Any],
     there: TimedTrainings,
     frames: Frames,
@@ -207,25 +209,25 @@ def answer(
         factors: from `faster`.
         measures: on this host's CPU, where its own operators are timed too.
     """
-    of_cpu = asked.parameters is not None and inventory.is_for_gpu(place["backend"])
+    of_cpu = request.parameters is not None and inventory.is_for_gpu(place["backend"])
     found: dict[str, Any] = {**place, "seconds": None, "bound": None, "measured": None}
     found["not_known"] = NOT_KNOWN if of_cpu else None
     if measures:
         try:
-            found["measured"] = predict_by_own_operators(asked, place, there, frames)
-            own = described(found["measured"].pop("rows"))
-            asked = asked._replace(operators=lambda _: own)  # which take as long to find out
+            found["measured"] = predict_by_own_operators(request, place, there, frames)
+            own = operators_frame(found["measured"].pop("rows"))
+            request = request._replace(operators=lambda _: own)  # which take as long to find out
         except UserError as error:
             found["not_measured"] = str(error)
-    limits = bound.ceilings(frames.results.frame("ceilings"), there, asked.precision)
+    limits = bound.ceilings(frames.results.frame("ceilings"), there, request.precision)
     try:
-        rows = asked.operators(place)
+        rows = request.operators(place)
     except (UserError, ImportError) as error:
         why = str(error) if isinstance(error, UserError) else in_one_line(error)
-        least = bound.bound_of_products(asked.flops, limits)
+        least = bound.bound_of_products(request.flops, limits)
         return found | {"refusal": why, "bound": least and least._asdict()}
-    predicted = there.predict(rows, asked.model, factors)
-    least = bound.bound_of_step(rows, there, limits, asked.precision)
+    predicted = there.predict(rows, request.model, factors)
+    least = bound.bound_of_step(rows, there, limits, request.precision)
     held = there.trainings[POINT].merge(frames.results.frame("predicted"), on=POINT)
     by_lines = predicted.shares[prediction.BY_LINE] >= MAIN_PART_SHARE
     errors = prediction.errors(
@@ -234,7 +236,7 @@ def answer(
     seconds = None if predicted.refusal else predicted.seconds
     return found | {
         "seconds": seconds,
-        "samples_per_s": seconds and asked.samples / seconds,
+        "samples_per_s": seconds and request.samples / seconds,
         "refusal": predicted.refusal,
         "parts": predicted.parts,
         "closure": predicted.closure,
@@ -250,7 +252,7 @@ def is_answered(found: Mapping[str, Any]) -> bool:
 
 
 def as_text(found: Mapping[str, Any], measures: bool) -> str:
-    """The answers in order of cost, each with what it rests on.
+    """The predictions in order of cost, each with its basis.
 
     Args:
         measures: whether its operators could be timed here.
@@ -345,33 +347,33 @@ def main(
     results: options.Results = Path("results"),
     json_: options.Json = False,
 ) -> int:
-    """Print it; 1 where nothing is predicted."""
+    """Print the predictions; return 1 where there is none."""
     if bool(training) == bool(model_) or (batch and training):
         raise UserError("name one: a training of the results, or --model with --batch")
     if measure and not model_:
         raise UserError("--measure: times the operators of a --model; a training has been measured")
     factors = factors_of(faster)
-    asked_model = (
+    model_request = (
         request_of_model(model_, batch, precision, seq_len, lora, results) if model_ else None
     )
     frames = Frames.of_run(results)
     with options.spinner(f"predicting {training or model_} by {results}"):
         measured = prediction.trainings(frames)
-        asked = asked_model or request_of_training(str(training), frames.undisturbed, measured)
-        asked_places = places(measured.sound, {"host": host, "device": device, "backend": backend})
-        able = [cell_of(place, frames) is not None for place, _ in asked_places]
+        request = model_request or request_of_training(str(training), frames.undisturbed, measured)
+        chosen_places = places(measured.sound, {"host": host, "device": device, "backend": backend})
+        able = [cell_of(place, frames) is not None for place, _ in chosen_places]
         if measure and not any(able):
             raise UserError(
                 "--measure: operators are timed on the CPU of the host whose results these are; "
                 "without it, the ceilings and the operators of other trainings tell"
             )
         found = []
-        for (place, there), can in zip(asked_places, able, strict=True):
-            found.append(answer(asked, place, there, frames, factors, measure and can))
+        for (place, there), can in zip(chosen_places, able, strict=True):
+            found.append(answer(request, place, there, frames, factors, measure and can))
     if json_:
         print(json.dumps(found, indent=1))
     else:
-        print(asked.title)
+        print(request.title)
         for one, can in zip(found, able, strict=True):
             print(as_text(one, can and bool(model_)))
     return 0 if any(map(is_answered, found)) else 1

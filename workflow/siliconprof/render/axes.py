@@ -1,8 +1,8 @@
 """Axes, ticks, marks and legends that all drawers share.
 
-A mark is what the page's pointer and filter find: `mark` hangs rows and texts on an artist, and
-`svg` writes them into the drawing. What another process disturbed is hollow, what was published is
-hatched or open, in every drawer alike.
+A mark is an artist that the page's pointer and filter find: `mark` attaches rows and hover texts to
+it, and `svg` writes them into the drawing. In every drawer, disturbed values are hollow and published
+ones hatched or open.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def text(value: Any) -> str:
 
 
 def is_true(row: Mapping[str, Any], name: str) -> bool:
-    """Whether a row says so."""
+    """Whether a column of the row is True."""
     return row.get(name) is not None and row[name] == True  # noqa: E712  # numpy's and pandas' too
 
 
@@ -65,9 +65,9 @@ def measured(row: Mapping[str, Any], column: str, unit: str) -> str:
 
 
 def mark(artist: Any, *told: tuple[Mapping[str, Any], str]) -> None:
-    """Hang rows, each with what stands beside the pointer, on an artist, and give it the first's look.
+    """Attach rows and their hover texts to an artist, and give it the look of the first row.
 
-    Of several rows each has one marker of a line, in their order.
+    Several rows are the markers of one line, in order.
     """
     (row, _), *_ = told
     has_marker = isinstance(artist, Line2D) and artist.get_marker() not in ("", "None")
@@ -99,9 +99,9 @@ def _remarks(row: Mapping[str, Any], hover: str) -> str:
 def add_dots(
     ax: Axes, told: Iterable[Dot], size: float, shapes: Mapping[str, str], hue: str = ""
 ) -> None:
-    """Markers of rows, in their own colour or a `hue`: one artist for all that look alike.
+    """Add markers of rows in their own colour or a `hue`, one artist for all that look alike.
 
-    Every value must have a place on its axis: none of 0 on a logarithmic one.
+    On a logarithmic axis all values must be above 0.
     """
     alike: dict[tuple[Any, ...], list[Dot]] = {}
     for one in told:
@@ -116,7 +116,7 @@ def add_dots(
 
 
 def add_line(ax: Axes, xs: Sequence[float], ys: Sequence[float], **look: Any) -> Line2D:
-    """A line, or markers, on axes that have their ends: `plot` would reckon new ones each time."""
+    """Add a line or markers to axes with fixed ends; `plot` would autoscale each time."""
     line = Line2D(xs, ys, **look)
     ax.add_artist(line)
     return line
@@ -158,11 +158,8 @@ def scale(axis: Any, log: bool, label: str, ends: tuple[float, float] | None = N
 
 def tick(value: float) -> str:
     """A number beside an axis."""
-    return (
-        formatting.significant(value, 3).rstrip("0").rstrip(".")
-        if 0 < abs(value) < 100 and ("." in formatting.significant(value, 3))
-        else formatting.significant(value, 3)
-    )
+    shown = formatting.significant(value, 3)
+    return shown.rstrip("0").rstrip(".") if 0 < abs(value) < 100 and "." in shown else shown
 
 
 def categories(ax: Axes, labels: Sequence[str], headings: Sequence[int] = ()) -> None:
@@ -197,7 +194,7 @@ def layout(
     entries: Sequence[Entry],
     columns: int = 1,
 ) -> tuple[Figure, list[Axes]]:
-    """A figure with a legend on top and axes below, in rows of so many, right of their labels.
+    """Make a figure with a legend on top and axes below, `columns` in a row.
 
     Args:
         heights_in: of each pair of axes.
@@ -257,7 +254,7 @@ def stroke(color: str, dashes: str | tuple = "-") -> Line2D:
 
 
 def kinds(frame: pd.DataFrame) -> list[Entry]:
-    """What colours mean: backends and precisions that are there."""
+    """Legend entries for the colours of backends and precisions."""
     own = frame[~holds(frame, "published")] if "backend" in frame else frame.iloc[:0]
     if "precision" not in own:
         own = own.assign(precision="")
@@ -277,13 +274,13 @@ def devices(frame: pd.DataFrame) -> dict[str, str]:
 
 
 def device_entries(frame: pd.DataFrame) -> list[Entry]:
-    """What markers mean, where there are several devices."""
+    """Legend entries for the markers, if there are several devices."""
     found = devices(frame)
     return [(dot(style.MUTED, shape), name) for name, shape in found.items()] * (len(found) > 1)
 
 
 def looks(frame: pd.DataFrame) -> list[Entry]:
-    """What is hollow or hatched, where anything is."""
+    """Legend entries for hollow and hatched marks, if there are any."""
     entries: list[Entry] = []
     if (holds(frame, "disturbed") & ~holds(frame, "published")).any():
         entries.append((dot(style.MUTED, "o", True), f"hollow: {DISTURBED_MEANS}"))

@@ -1,9 +1,9 @@
-"""The six ways to draw a frame. A drawer says which columns are what; all looks are here.
-`draw` makes the figure, `columns` names those of the frame that it shows, for its file.
+"""The six ways to draw a frame. A drawer's fields say which columns are what; `draw` makes the
+figure, and `columns` names the columns that go into its CSV file.
 
-Every frame may have the columns `device`, `backend`, `workload` and `precision` (colours, and what
-the filter looks for), `place` (markers), `disturbed` and `published` (looks) and `hover` (more words
-beside the pointer). The interval of a column `x` stands in `x_low` and `x_high`.
+Every frame may have the columns `device`, `backend`, `workload` and `precision` (colours, and the
+page's filter), `place` (markers), `disturbed` and `published` (looks) and `hover` (more text beside
+the pointer). The interval of a column `x` is in `x_low` and `x_high`.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ Bars = list[tuple[str, dict[str, Any] | None]]  # labels with their rows
 
 
 def _known(frame: pd.DataFrame, names: Sequence[str]) -> list[str]:
-    """The columns of a drawn frame, each with its interval, that it has."""
+    """The columns that a frame has of some names, their intervals and those of looks."""
     every = [name for column in names for name in (column, f"{column}_low", f"{column}_high")]
     looks = ["backend", "workload", "scenario", "precision", "published", "disturbed"]
     return [name for name in dict.fromkeys([*every, *looks]) if name in frame]
 
 
 def _spread(frame: pd.DataFrame, column: str) -> list[pd.Series]:
-    """A column with both ends of its interval, as far as it has them."""
+    """A column and the ends of its interval, if the frame has them."""
     return [frame[name] for end in ("", "_low", "_high") if (name := column + end) in frame]
 
 
@@ -50,10 +50,10 @@ class StackedBars:
         unit: of the values, for the pointer.
         panel: the column that names each pair of axes.
         group: a column whose values are bold headings above their bars.
-        by_backend: parts that are shades of the backend's hue, others are colours from small to large.
+        by_backend: parts in shades of the backend's hue; others have the colours of a ramp.
         dot: a column and its name in the legend: a dot on the bar, such as the whole step.
-        total: whether the value of its dot, else its sum, stands beside a bar.
-        shares: label of a second axis beside the first, on which parts are per cent of their sum.
+        total: whether the value of the dot, else the sum of the parts, is written beside a bar.
+        shares: label of a second axis, on which the parts are per cent of their sum.
     """
 
     row: str
@@ -106,7 +106,7 @@ class StackedBars:
         own.tick_params(labelleft=False)
 
     def _lines(self, rows: pd.DataFrame) -> Bars:
-        """From top to bottom; a heading has no row."""
+        """Labels and rows from top to bottom; a heading has no row."""
         lines: Bars = []
         for name, group in panels(rows, self.group):
             if self.group:
@@ -211,11 +211,11 @@ class Lines:
     """Series over an axis: a panel for each of `panel`, a line for each of `line`.
 
     Args:
-        colour: a column whose values, in order, colour the lines from small to large; else the backend
-            and the precision do.
-        dashed: a column that is true of dashed lines.
-        markers: whether each value of a solid line has a marker, its device's; the page then tells
-            each. `dashed_markers`: those of dashed lines too.
+        colour: a column whose values, in order, colour the lines along a ramp; without one, backend
+            and precision do.
+        dashed: a column that is true for dashed lines.
+        markers: whether each value of a solid line has its device's marker and a hover text;
+            `dashed_markers`: of dashed lines too.
     """
 
     panel: str

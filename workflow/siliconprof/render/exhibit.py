@@ -28,8 +28,8 @@ class Text:
     """A column of words.
 
     Args:
-        below: a column of small print under it; `badge`: one of a label after it.
-        folds: left out of the page, and named below the table, where all rows agree.
+        below: a column shown in small print under it; `badge`: one shown as a label after it.
+        folds: if all rows agree, the value is named below the table instead.
         prose: words wrap.
         code: in a font of fixed width.
     """
@@ -54,14 +54,14 @@ class Text:
 class Num:
     """A column of numbers, with half the width of its 95 % interval where that is known.
 
-    The interval stands in `{column}_low` and `_high`, of how many values in `{column}_n` where that may
-    be too few for one, the reason why a number is missing in `{column}_why` or, for the row, in `why_not`.
+    The interval is in `{column}_low` and `_high`; the number of values, which may be too few for an
+    interval, in `{column}_n`; why a number is missing in `{column}_why` or, for the row, in `why_not`.
 
     Args:
-        scale: a value is shown over it.
+        scale: values are divided by it.
         percent: a share is shown in per cent; `integer`: a whole number as it is.
-        published: every number was printed by others; a row is by its column `published`.
-        computed: every number was computed here from printed ones; one alone where `{column}_computed`.
+        published: all numbers were printed by others; for a row, its column `published` says so.
+        computed: all numbers were computed from printed ones; for a row, `{column}_computed` says so.
         best: `max` or `min` of the column is bold.
         below: a column of small print under it.
     """
@@ -119,7 +119,7 @@ class Exhibit:
 
 
 def exhibit(id_: str, **parts: Any) -> Callable[[Rows], Exhibit]:
-    """What makes an exhibit of the query below it; `parts` as in `Exhibit`."""
+    """Decorator that makes an `Exhibit` of a query; `parts` are its fields."""
     return lambda rows: Exhibit(id_, rows, **parts)
 
 
@@ -131,9 +131,9 @@ PLACE_TEXTS: tuple[Column, ...] = (
 
 
 def fitting(drawer: Drawer, frame: pd.DataFrame) -> pd.DataFrame:
-    """The rows that a figure has room for: those of its first panels and categories.
+    """The rows of the first panels and categories, as many as a figure has room for.
 
-    Of its columns, which may be 400, they have those that are drawn.
+    Only columns that are drawn are kept: a frame of points has some 400.
     """
     seen = [*drawer.columns(frame), "device", "place", "hover", getattr(drawer, "dashed", "")]
     seen += getattr(drawer, "roofs", None) or ()

@@ -65,7 +65,7 @@ def shown(frames: Frames, report: ReportBuilder) -> Iterator[Shown]:
 
 
 def _boxed(name: str, section: str, number: int, error: Exception) -> Shown:
-    """The box of an exhibit, or of a module of several.
+    """A box with the error in place of an exhibit, or of a module that does not load.
 
     Raises:
         Exception: no exhibit is to blame.
@@ -137,7 +137,6 @@ class ReportBuilder:
     cells: svg.Cells = field(default_factory=svg.Cells)
 
     def write(self, name: str, content: str) -> None:
-        """Write a file into the folder."""
         (self.folder / name).write_text(content, encoding="utf-8")
 
 

@@ -61,7 +61,7 @@ def unreadable(frames: Frames) -> list[str]:
 
 
 def lines_of_model(rows: pd.DataFrame) -> list[str]:
-    """What there is to say of each training of the model that the run is about, and why it is slower elsewhere."""
+    """Lines on each training of the user's model, and on why it is slower elsewhere."""
     lines = []
     for row in records(rows.dropna(subset="of_model")):
         told = [row["of_model"]]

@@ -57,7 +57,7 @@ class Cells:
 
 
 def drawn(drawing: Figure) -> ET.Element:
-    """A figure as an SVG element, which `standalone` and then `inline` make texts of."""
+    """A figure as an SVG element for `standalone` and then `inline`."""
     out = io.BytesIO()
     drawing.savefig(out, format="svg", metadata={"Date": None}, transparent=True)
     ET.register_namespace("", SVG)

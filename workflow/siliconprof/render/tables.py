@@ -15,6 +15,7 @@ from markupsafe import Markup, escape
 
 from siliconprof import formatting
 from siliconprof.analyse.frames import records
+from siliconprof.errors import nearest
 from siliconprof.render.axes import is_true
 from siliconprof.render.axes import text as words_of
 from siliconprof.render.exhibit import Column, Num, Text
@@ -39,12 +40,17 @@ class Table:
 
 
 def html(frame: pd.DataFrame, columns: Sequence[Column], cells: Cells, file: str) -> Table:
-    """The columns of a frame that are printed.
+    """Some columns of a frame as a table.
 
     Args:
         cells: numbers the cells that rows are about, for the filter.
         file: where all rows stand, of a table that is cut.
+
+    Raises:
+        LookupError: the frame lacks one of the columns.
     """
+    if missing := [column.column for column in columns if column.column not in frame]:
+        raise LookupError(f"no column is called {missing[0]!r}{nearest(missing[0], frame)}")
     shown = frame.head(MOST_ROWS)
     columns, notes = _folded(shown, columns)
     of_best = [c for c in columns if isinstance(c, Num) and c.best]
@@ -77,7 +83,7 @@ def _folded(frame: pd.DataFrame, columns: Sequence[Column]) -> tuple[list[Column
     """(columns that say something, notes of those that are alike in all rows)."""
     kept, notes = [], []
     for column in columns:
-        values = frame.get(column.column, pd.Series(dtype=object))
+        values = frame[column.column]
         badged = isinstance(column, Text) and column.badge and (frame[column.badge] != "").any()
         is_alone = len(frame) < 2 and values.notna().any()
         if not column.folds or badged or is_alone or values.nunique(dropna=False) > 1:
@@ -123,7 +129,7 @@ def _words(row: Mapping[str, Any], column: Text) -> Markup:
 
 
 def shown_number(value: float, column: Num, published: bool = False) -> str:
-    """A number as the page shows it; one that others printed has no more digits than they gave."""
+    """A number as the page shows it; a published one has the digits of its source."""
     if column.percent:
         return formatting.percent(value)
     value = value / column.scale
@@ -179,7 +185,7 @@ def _number(
 
 
 def csv(frame: pd.DataFrame, columns: Sequence[str]) -> str:
-    """The columns that a frame has, as CSV; a spreadsheet takes no text for a formula."""
+    """Those columns that the frame has, as CSV in which no text is a spreadsheet's formula."""
     own = frame[[name for name in dict.fromkeys(columns) if name in frame]]
     texts = own.select_dtypes(exclude="number")
     harmless = own.assign(**texts.map(table_files.harmless)) if len(own) else own

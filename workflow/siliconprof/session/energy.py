@@ -195,7 +195,7 @@ class EnergyMeter:
             "reason": reason,
         }
 
-    def _missing(self, sensor: EnergySensor, source: Source, series: Series) -> str | None:
+    def _missing(self, source: Source, series: Series) -> str | None:
         if source.reason is not None:
             return source.reason
         window = self._window
@@ -216,7 +216,7 @@ class EnergyMeter:
         if self._window and self._steps is not None and source.name not in self._window.lost:
             source = sensor.held(source)
         series = self._window.series(sensor, source) if self._window and read else []
-        reason = self._missing(sensor, source, series)
+        reason = self._missing(source, series)
         idle = [
             self._idle.get((when, source.name), f"idle {when}: not measured")
             for when in ("before", "after")

@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from typing import Any
 
 CONFIDENCE = 0.95  # of the interval that is shown
+WITHIN = "within one process"
+NORMAL_DF = 1000.0  # degrees of freedom from which Student's t is a normal distribution
 
 
 def geometric_mean(values: Sequence[float]) -> float:
-    """Of at least one value; 0 where any is not above 0."""
+    """Geometric mean of at least one value; 0 where any is not above 0."""
     if min(values) <= 0:
         return 0.0
     return math.exp(math.fsum(map(math.log, values)) / len(values))
@@ -26,12 +28,23 @@ def mean_and_interval(values: Sequence[float]) -> tuple[float, float, float]:
     """Mean of at least two values, and its interval's ends by Student's t."""
     n, mean = len(values), math.fsum(values) / len(values)
     error = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1) / n)
-    reach = student_quantile((1 + CONFIDENCE) / 2, n - 1) * error
+    reach = half_width_factor(n - 1) * error
     return mean, mean - reach, mean + reach
 
 
-def student_quantile(p: float, df: Any) -> Any:
-    """The t with P(T <= t) = p, 0 < p < 1, of each number of degrees of freedom."""
+def degrees_of_freedom(processes: Any) -> Any:
+    """Degrees of freedom of times by their number of processes, a series; one process counts as normal."""
+    return (processes - 1).where(processes > 1, NORMAL_DF).astype(float)
+
+
+def basis(processes: Any) -> Any:
+    """`within one process` or `between 5 processes`: what an interval is, a series."""
+    between = "between " + processes.astype("Int64").astype("str") + " processes"
+    return between.where(processes > 1, WITHIN)
+
+
+def half_width_factor(df: Any, confidence: float = CONFIDENCE) -> Any:
+    """Standard errors from the middle of Student's t interval to its end, by degrees of freedom."""
     from scipy import special
 
-    return special.stdtrit(df, p)
+    return special.stdtrit(df, (1 + confidence) / 2)

@@ -67,7 +67,7 @@ class Reading(NamedTuple):
 
 
 def stretch(n: int) -> int:
-    """Over how many steps a course is smoothed."""
+    """The number of steps over which a course is smoothed."""
     return max(1, n // SMOOTHED_OVER)
 
 
@@ -93,12 +93,12 @@ def running_median(values: Sequence[float]) -> list[float]:
 
 
 def _window(n: int) -> int:
-    """Over how many steps the running median goes: an odd number."""
+    """The width of the running median in steps, an odd number."""
     return max(5, n // 20) | 1
 
 
 def _noise(values: Sequence[float], means: Sequence[float], over: int) -> float:
-    """Half a 95 % interval of a value smoothed over some steps, by how far single ones lie off."""
+    """Half the 95 % interval of a smoothed value, from the residuals of single steps."""
     rest = [value - mean for value, mean in zip(values, means, strict=True)]
     spread = math.sqrt(math.fsum(r * r for r in rest) / max(1, len(rest) - 1))
     return statistics.NORMAL * spread / math.sqrt(over)

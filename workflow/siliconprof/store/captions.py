@@ -27,7 +27,7 @@ def load() -> dict[str, Any]:
 def caption_of(kind: str, key: str) -> tuple[str, str, str]:
     """(title, caption, needs) of one of `sections` or `exhibits`, the last two perhaps empty.
 
-    What it needs is said of an exhibit that has no rows.
+    `needs` is shown in place of an exhibit without rows.
 
     Raises:
         UserError: there is no such text.

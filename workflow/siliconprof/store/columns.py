@@ -1,7 +1,7 @@
-"""What the columns of the tables mean: by the models of a record, by plug-ins, else by `columns.yaml`.
+"""The declarations of all columns: fields of a record's models, of plug-ins, or in `columns.yaml`.
 
-A field of a record that has a description is a column, see `model.required` and `model.key`. The end
-of a number's name is its unit.
+A field of a record with a description is a column, see `model.required` and `model.key`. The unit of
+a number is the end of its name.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ UNITS = {  # by the last word of a number's name
 }
 RATE_UNITS = {"bytes": "byte/s", "flop": "FLOP/s"}  # by the word before `_per_s`; of counts 1/s
 SUMMARY_WORDS = {"median": "median", "min": "lowest", "max": "highest"}  # of what probes read
-POINTS, CELLS, PROBES_TABLE = "points", "cells", "probes"  # whose columns plug-ins and `~` refer to
-MODELS: Mapping[str, tuple[type, ...]] = {  # what of a record a table has lines of
+POINTS, CELLS, PROBES_TABLE = "points", "cells", "probes"
+MODELS: Mapping[str, tuple[type, ...]] = {  # table -> models whose fields are its columns
     CELLS: (contents.Record,),
     POINTS: (point.Point,),
     PROBES_TABLE: (contents.Probe,),
@@ -58,7 +58,7 @@ class Column(NamedTuple):
     optional: bool = False
 
     def with_unit(self, name: str) -> Column:
-        """The same with the unit that a number's name ends in, where it has none."""
+        """The column with the unit that its name ends in, unless it has one."""
         if self.unit or self.type not in ("number", "integer"):
             return self
         *_, end = name.removesuffix("_per_s").split("_")
@@ -70,7 +70,7 @@ class Column(NamedTuple):
 
 
 def _kinds(annotation: Any) -> set[Any]:
-    """The types of values; of a list those of its entries."""
+    """The types that an annotation allows; of a list those of its entries."""
     origin, inner = get_origin(annotation), get_args(annotation)
     if origin is Literal:
         return {type(value) for value in inner}
@@ -79,7 +79,7 @@ def _kinds(annotation: Any) -> set[Any]:
 
 
 def _fields(model: Any) -> Mapping[str, FieldInfo]:
-    """The fields of a model, or of the cell, which a measuring process has without pydantic."""
+    """The fields of a model; `Cell` is none, since measuring processes load it without pydantic."""
     if model is not Cell:
         return model.model_fields
     hints = get_type_hints(Cell, include_extras=True).items()
@@ -89,7 +89,7 @@ def _fields(model: Any) -> Mapping[str, FieldInfo]:
 
 @cache
 def columns_of_model(model: Any) -> dict[str, tuple[Column, tuple[str, ...]]]:
-    """The columns of a model by their names, and the attributes on the way to each."""
+    """Name -> (column, path of attributes to its value) of a model."""
     found: dict[str, tuple[Column, tuple[str, ...]]] = {}
     for field, info in _fields(model).items():
         of = _kinds(info.annotation)
@@ -106,7 +106,7 @@ def columns_of_model(model: Any) -> dict[str, tuple[Column, tuple[str, ...]]]:
 
 
 def row(part: Any) -> dict[str, Any]:
-    """What a part of a record has in the columns of its model; optional ones where it has them."""
+    """The values of a part of a record by column; optional columns only where it has them."""
     values = {}
     for name, (column, (*way, last)) in columns_of_model(part.__class__).items():
         owner = reduce(lambda one, attribute: getattr(one, attribute, None), way, part)
@@ -125,12 +125,12 @@ def _document() -> Mapping[str, Any]:
 
 
 def tables() -> Mapping[str, str]:
-    """What each table is about, by name."""
+    """Name of each table -> what it is about."""
     return {name: table["help"] for name, table in _document()["tables"].items()}
 
 
 def series() -> Mapping[str, Column]:
-    """The columns of one time in repeats by the end of their names, `{label}` in their help."""
+    """End of a column's name -> column of a time measured in repeats; `{label}` is in its help."""
     return {part: Column(**e).with_unit(part) for part, e in _document()["series"].items()}
 
 
@@ -155,7 +155,7 @@ def _begin(what: str | None) -> dict[str, Column]:
 
 @cache
 def declared_columns(table: str) -> dict[str, Column]:
-    """The columns of a table but for those of plug-ins, in their order; empty for no such table."""
+    """The columns of a table without those of plug-ins, in order; empty if there is no such table."""
     document = _document()["tables"].get(table, {})
     columns = _begin(document.get("begins_with"))
     for model in MODELS.get(table, ()):
@@ -167,7 +167,7 @@ def declared_columns(table: str) -> dict[str, Column]:
 
 
 def _meaning(name: str, table: str) -> Column:
-    """What a column of that name means in points.csv, else in cells.csv, else to plug-ins."""
+    """The column of that name in points.csv, else in cells.csv, else of a plug-in."""
     of_points = {} if table == POINTS else declared_columns(POINTS)
     return (_parameters() | declared_columns(CELLS) | of_points)[name]
 
@@ -190,7 +190,7 @@ def _parameters() -> dict[str, Column]:
 
 
 def _quantities() -> dict[str, Column]:
-    """What points yield: one number, or six of a series."""
+    """The quantities of points: one column, or six of a series."""
     quantities: dict[str, Column] = {}
     for name, quantity in declarations.quantities().items():
         if not quantity.series:
@@ -203,7 +203,7 @@ def _quantities() -> dict[str, Column]:
 
 
 def _of_samples() -> dict[str, Column]:
-    """What summaries have of numbers that probes read over time: `gpu_power_median_w` of `gpu_power_w`."""
+    """Summaries of what probes sample: `gpu_power_median_w` of `gpu_power_w`."""
     return {
         f"{stem}_{statistic}_{end}": column._replace(help=f"{column.help}: {text}")
         for name, column in declared_columns("samples").items()
@@ -214,7 +214,7 @@ def _of_samples() -> dict[str, Column]:
 
 
 def _read_by_probes() -> dict[str, Column]:
-    """What probes declare of their summaries."""
+    """The quantities that probes declare."""
     return {
         name: Column("number", quantity.label, quantity.unit, optional=True)
         for probe in plugins.names("probes")

@@ -1,8 +1,8 @@
-"""What a record contains: what is one and what its parts mean, typed, the same for every reader.
+"""The typed content of a record, the same for every reader.
 
-A value that a record lacks is None, a part that it lacks has no values, and where it matters whether
-a part is there, the part is None. What of a part no stage reads stays in the file alone.
-`RECORD_SCHEMA_VERSION` of `record` changes with this file and `point`.
+A missing value is None. A missing part is one without values, or None where it matters whether it is
+there. Keys that no stage reads are not declared and stay in the file alone. `RECORD_SCHEMA_VERSION`
+of `record` changes with this file and `point`.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Evidence(Open):
 
 
 class Precision(Open):
-    """The one that was proved numerically."""
+    """The precision that was proved numerically."""
 
     effective: str | None = required(
         "the precision that was proved numerically", "effective_precision"
@@ -96,7 +96,7 @@ class Check(Open):
 
 
 class Checks(Open):
-    """Of a cell, before the first measurement and after it, in the order in which a reader asks."""
+    """The checks of a cell before and after its measurements, in the order of their columns."""
 
     clock: Annotated[Check, Columns("clock_{}")] = Check()
     sleep: Annotated[Check, Columns("sleep_{}")] = Check()
@@ -119,13 +119,13 @@ class Probe(Part, extra="allow"):
 
     @property
     def figures(self) -> dict[str, Scalar]:
-        """Everything in it that is one value."""
+        """All entries that are single values."""
         values = {"available": self.available, "means": self.means} | (self.model_extra or {})
         return {name: value for name, value in values.items() if isinstance(value, Scalar)}
 
 
 class Flag(Open):
-    """What to doubt of a record."""
+    """A reason to doubt a record."""
 
     code: Name
     detail: str
@@ -147,7 +147,7 @@ class Weights(Open):
 
 
 class Method(Open):
-    """What of the method is shown or asked again; the file has more."""
+    """The parts of the method that a stage reads; the file has more."""
 
     offload: Annotated[dict[str, Any], or_empty(dict)] = NO_FACTS
     kernels: dict[str, str] = NO_FACTS  # attention, AdamW
@@ -157,7 +157,7 @@ class Method(Open):
 
 
 class BackendFacts(Open):
-    """What the backend says of itself."""
+    """What the backend reports about itself."""
 
     framework_version: str | None = key(None, "version of the framework")
     device_name: str | None = key(None, "name of the device by its framework")
@@ -232,7 +232,7 @@ class Record(Part, strict=False):  # `Cell` is a dataclass, made of a mapping
 
     @property
     def codes(self) -> list[str]:
-        """Of its flags, in their order, each once."""
+        """The codes of its flags in order, each once."""
         return list(dict.fromkeys(flag.code for flag in self.flags))
 
     def probed(self, probe: str, name: str) -> float | None:

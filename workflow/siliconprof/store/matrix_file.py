@@ -28,12 +28,12 @@ class Matrix(model.Part):
 
     @property
     def labels(self) -> list[str]:
-        """Of the hosts that the run measures; the page may be about another."""
+        """Labels of the hosts that the run measures; the page may be about another."""
         return [host["label"] for host in self.hosts]
 
 
 def read(path: Path) -> Matrix:
-    """The expansion.
+    """Read results/matrix.json.
 
     Raises:
         UserError: the file is missing or damaged; one line.

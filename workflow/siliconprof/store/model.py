@@ -38,7 +38,7 @@ _SHOULD = re.compile(r"^\w+ should (be|have) ")  # how most of pydantic's messag
 
 
 class Part(BaseModel):
-    """A file or a part of one: no other keys, no value converted, never changed."""
+    """A file or a part of one: unknown keys are refused, values not converted, instances frozen."""
 
     model_config = ConfigDict(
         extra="forbid", frozen=True, strict=True, allow_inf_nan=False, protected_namespaces=()
@@ -46,7 +46,7 @@ class Part(BaseModel):
 
 
 class Open(Part, extra="ignore"):
-    """A part that may have more than what is declared."""
+    """A part whose unknown keys are ignored."""
 
 
 def matches(pattern: str, what: str = "") -> Any:
@@ -71,7 +71,7 @@ def required(description: str, column: str | None = None) -> Any:
 
 
 def key(default: Any, description: str, column: str | None = None) -> Any:
-    """The same of a key that may be left out."""
+    """A key that may be left out; otherwise as `required`."""
     return Field(default, description=description, title=column)
 
 
@@ -83,7 +83,7 @@ class Columns(str):
 
 
 def absent(description: str) -> Any:
-    """A key without a value of its own where it is left out."""
+    """A key that is None where it is left out."""
     return Field(default_factory=lambda: None, description=description)  # no default in the schema
 
 
@@ -137,7 +137,7 @@ def validated(kind: Callable[..., T], document: Any, context: Any = None) -> T:
 
 
 def checked(kind: Callable[..., T], document: Any, prefix: str, context: Any = None) -> T:
-    """The same.
+    """The value of a type that a document holds.
 
     Raises:
         UserError: every mistake, one line each, each beginning with `prefix`.

@@ -1,7 +1,6 @@
-"""What a point of a record contains, typed: one shape or setting, and its raw times.
+"""The typed content of a point: one shape or setting, and its raw times.
 
-A value that a point lacks is None, a part that it lacks has no values, and where it matters whether a
-part is there, the part is None. What of it no stage reads stays in the file alone.
+Missing values and parts, and keys that no stage reads: see `contents`.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ RawTimes = list[Seconds]  # one entry per iteration
 Series = Sequence[float]  # the same, for a reader
 Name = Annotated[str, Field(max_length=64)]
 Times = dict[Name, RawTimes]
-Facts = Annotated[dict[str, Any], or_empty(dict)]  # which no stage takes apart
+Facts = Annotated[dict[str, Any], or_empty(dict)]  # no stage reads single entries
 Bytes = Annotated[dict[str, int], or_empty(dict)]  # part of a memory -> bytes
 
 
@@ -214,7 +213,7 @@ class Test(Open):
 
 
 class OfProcess(Open):
-    """What each process of a cell has of a point."""
+    """The part of a point that each process of a cell measures."""
 
     times: Times
     steps: Steps | None = None
@@ -226,7 +225,7 @@ class OfProcess(Open):
 
 
 class Point(OfProcess):
-    """One shape or setting; a training cell has one. What is no `OfProcess` is of the first process."""
+    """One shape or setting; a training cell has one. Fields beyond `OfProcess` are of the first process."""
 
     # What was varied, and what follows from it; the workload's `POINT` declares the types.
     params: dict[Name, str | bool | Whole | Annotated[float, Field(ge=0)] | None]
@@ -282,12 +281,12 @@ class Point(OfProcess):
 
     @property
     def name(self) -> str:
-        """Its parameters as canonical JSON: what tells it from the others of its cell."""
+        """Its parameters as canonical JSON, unique in its cell."""
         return point_name(self.params)
 
     @property
     def processes(self) -> list[OfProcess]:
-        """All, the first one first."""
+        """All processes, the first one first."""
         return [self, *self.repeats]
 
     def of_processes(self, name: str) -> list[Series]:

@@ -19,7 +19,7 @@ from siliconprof.store.cell import AXES, RECORD, canonical_sha256
 from siliconprof.store.contents import Record
 
 RECORD_SCHEMA_VERSION = 6  # the shape of the record
-METHOD_VERSION = 2  # how numbers are made; numbers of two methods are never compared silently
+METHOD_VERSION = 2  # of how numbers are made; records of another version are refused
 ACCEPT_SIMULATED = "SILICONPROF_ACCEPT_SIMULATED"  # set by tests alone
 HERE, IMPORTED_SOURCE, REFERENCE = "this host", "another host", "reference"  # whose a record is
 
@@ -31,7 +31,7 @@ def content_sha256(record: Mapping[str, Any]) -> str:
 
 
 def typed(record: Mapping[str, Any]) -> Record:
-    """What a document of JSON holds.
+    """The record in a JSON document.
 
     Raises:
         UserError: it is no record; a line for each mistake.
@@ -53,7 +53,7 @@ def write(record: dict[str, Any], path: Path | None, history: Path | None) -> Re
     record["sha256"] = content_sha256(record)
     whole = typed(record)
     text = json.dumps(record, indent=1, sort_keys=True, allow_nan=False) + "\n"
-    killed: list[Path] = []  # what processes of this cell that were killed have left
+    killed: list[Path] = []  # temporary files of this cell's killed processes
     if history is not None:
         folder = history / cell_path(record)
         keep_in_history(folder, record["sha256"], text)
@@ -67,7 +67,7 @@ def write(record: dict[str, Any], path: Path | None, history: Path | None) -> Re
 
 
 def read(path: Path, in_place: bool = False) -> dict[str, Any]:
-    """A record as its file has it, whose content and place are checked and not its types.
+    """A record as a JSON document: its hash and its path are checked, its types are not.
 
     Args:
         in_place: its path must be that of its own cell: another one's numbers must not stand there.
@@ -96,7 +96,7 @@ def read(path: Path, in_place: bool = False) -> dict[str, Any]:
 
 
 def refuse_other_versions(record: Mapping[str, Any]) -> None:
-    """See that a record's shape and numbers are made as today's; the lines do not name it.
+    """Check that a record has this version's schema and method; messages do not name its file.
 
     Raises:
         UserError: they are not, or its device is simulated.
@@ -110,7 +110,7 @@ def refuse_other_versions(record: Mapping[str, Any]) -> None:
 
 
 def load(path: Path, in_place: bool = False) -> Record:
-    """A record, typed.
+    """A record, checked and typed.
 
     Raises:
         UserError: see `read`; or it is no record, by its first mistake.
@@ -141,7 +141,7 @@ def keep_in_history(folder: Path, sha256: str, text: str) -> None:
 
 
 def earlier(folder: Path, sha256: str = "") -> list[Path]:
-    """The records of a cell in the history but for this one, the last saved first."""
+    """The other records of a cell in the history, the last saved first."""
     others = (path for path in folder.glob("*.json") if path.stem != sha256)
     return sorted(others, key=lambda path: path.stat().st_mtime_ns, reverse=True)
 

@@ -36,7 +36,7 @@ class Results:
         """A table by its name, such as `points`, with every column that it may have.
 
         Args:
-            equal: columns and values: those lines of it alone, which their reader keeps.
+            equal: column=value: read only these lines of a long table, and do not cache them.
 
         Raises:
             UserError: the file is missing or not a table.
@@ -57,11 +57,11 @@ class Results:
     def of_ok_cells(self, cells: pd.DataFrame | None = None) -> pd.DataFrame:
         """The points of cells whose status is ok, with the columns of their cells.
 
-        A column that both tables have is the point's, the cell's where the point has no value. Nothing
-        follows from an operation that other processes disturbed, see `point_disturbed`.
+        Of a column in both tables the point's value is kept, or the cell's where the point has none.
+        Do not rely on operations that other processes disturbed, see `point_disturbed`.
 
         Args:
-            cells: the table of cells with more columns; None = as it is in its file.
+            cells: the table of cells with more columns; default: cells.csv.
         """
         points, cells = self.frame(columns.POINTS), self.frame("cells") if cells is None else cells
         ok = cells[cells["status"] == "ok"]

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 Tables = Path | Mapping[str, Path]  # their folder, or each one's file by its name
-Block = tuple[Row, Mapping[str, Sequence[Any]]]  # what lines share; columns of the rest
+Block = tuple[Row, Mapping[str, Sequence[Any]]]  # values that all lines share; columns
 KEY = ("source", *AXES)  # the columns that name a cell
 ROWS_AT_A_TIME = 20_000  # lines of a long table that are read at a time
-FORMULA = tuple("=+@\t\r-")  # how a text begins that a spreadsheet takes for one
+FORMULA = tuple("=+@\t\r-")  # first characters of a text that a spreadsheet takes for a formula
 RESULTS_TABLE = "results"  # the table that lies beside the folder of all others
 
 
@@ -48,11 +48,10 @@ def write_frame(path: Path, frame: pd.DataFrame) -> None:
 
 
 def write_blocks(path: Path, blocks: Iterable[Block]) -> None:
-    """Write a long table, whose lines are never all there as dictionaries.
+    """Write a long table by columns, without a dictionary for each line.
 
     Args:
-        blocks: a column that a block lacks has no values there. The columns of the rest are equally
-            long.
+        blocks: columns that a block lacks are empty there; its columns have equal lengths.
 
     Raises:
         CannotWrite: one line.
@@ -73,7 +72,7 @@ def write_blocks(path: Path, blocks: Iterable[Block]) -> None:
 
 
 def _write(path: Path, names: Collection[str], lines: Iterable[Iterable[Any]]) -> None:
-    """Texts become what pages and terminals may show: values from tables are not checked again."""
+    """Control characters are escaped here, so that no reader of a table has to."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     declared = columns.columns_of_table(path.stem).items()
@@ -92,7 +91,7 @@ def _without_formulas(line: Iterable[Any], places: Sequence[int]) -> list[Any]:
 
 
 def harmless(value: Any) -> Any:
-    """A text of a table, behind an apostrophe where a spreadsheet would compute it; `read` drops it."""
+    """Put an apostrophe before a text that a spreadsheet would take for a formula; `read` drops it."""
     if not isinstance(value, str) or not value.startswith(FORMULA):
         return value
     try:
@@ -108,14 +107,14 @@ def key_of(source: str, cell: Cell) -> Row:
 
 
 def together(tables: Tables, more: Tables) -> Tables:
-    """All of two, of a stage that reads what it has written; one folder where that is one."""
+    """The files of both, for a stage that reads what it writes; a folder already has all."""
     if isinstance(tables, Path) or isinstance(more, Path):
         return tables
     return {**tables, **more}
 
 
 def path(tables: Tables, name: str) -> Path:
-    """The file of a table: in the folder of tables, but for the one that readers open first.
+    """The file of a table; results.csv lies beside the folder of all others.
 
     Raises:
         UserError: it is not among the files.

@@ -58,7 +58,7 @@ def fastest(frames: Frames) -> pd.DataFrame:
     )
 
 
-SAME_TRAINING = ["module", "n_parameters", "batch_size"]
+MODEL_AND_BATCH = ["module", "n_parameters", "batch_size"]
 
 
 @exhibit(
@@ -69,7 +69,7 @@ SAME_TRAINING = ["module", "n_parameters", "batch_size"]
 )
 def all_devices(frames: Frames) -> pd.DataFrame:
     """All devices on one axis: samples per second of each training in every setup; the paper's Table 4."""
-    frame = answer.timed(frames)
+    frame = answer.ranked_trainings(frames)
     frame = frame[frame["samples_per_s"].gt(0)]
     frame = frame.sort_values("family_order", ascending=False, kind="stable")
     if frame.empty:
@@ -91,7 +91,7 @@ def all_devices(frames: Frames) -> pd.DataFrame:
 def _printed(frames: Frames, frame: pd.DataFrame) -> pd.DataFrame:
     """What Table 4 prints of the same model and batch: by no trainer, in fp32, of all parameters."""
     alike = frame[frame["trainer"].eq("plain") & frame["precision"].eq("fp32")]
-    alike = alike[alike["apart"] == ""].drop_duplicates(SAME_TRAINING)
+    alike = alike[alike["apart"] == ""].drop_duplicates(MODEL_AND_BATCH)
     counts = frames.table("models").rename(columns={"model": "module"})
     table = frames.published("table4_pass_time")
     table[["module", "size"]] = table["workload"].str.lower().str.split("-", n=1, expand=True)
@@ -100,7 +100,9 @@ def _printed(frames: Frames, frame: pd.DataFrame) -> pd.DataFrame:
         batch_size=table["batch_size"].astype(float),
     )
     table = table.merge(counts[["module", "size", "n_parameters"]], on=["module", "size"])
-    table = table.merge(alike[[*SAME_TRAINING, "training", "samples_per_step"]], on=SAME_TRAINING)
+    table = table.merge(
+        alike[[*MODEL_AND_BATCH, "training", "samples_per_step"]], on=MODEL_AND_BATCH
+    )
     return pd.DataFrame(
         {
             "training": table["training"],
@@ -114,10 +116,7 @@ def _printed(frames: Frames, frame: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-sentences = exhibit(
-    "findings",
-    sentences=True,
-)(findings.sentences)
+sentences = exhibit("findings", sentences=True)(findings.sentences)
 
 
 MOST_PAIRS = 4
@@ -128,7 +127,7 @@ PART_NAMES = {part: formatting.PART_WORDS.get(part, part) for part in DRAWN_PART
 
 
 def drawn_parts(parts: pd.DataFrame) -> pd.Series:
-    """Each line's part as it is drawn: operators but for the largest, by `ms`, are others."""
+    """The name under which each part is drawn: all but the largest operators become `OTHERS`."""
     operators = parts[parts["part"].isin(OPERATOR_PARTS)]
     sizes = operators["ms"].astype(float).abs().groupby(operators["part"]).max()
     largest = sizes.nlargest(MOST_DRAWN)
@@ -202,7 +201,7 @@ SHOWN_COLUMNS = [*CELL, "order", "setup", "place", "disturbed", *STEP_COLUMNS]
 )
 def step(frames: Frames) -> pd.DataFrame:
     """Where a step's time goes: phases and operators of the largest model, in ms and as shares."""
-    frame, parts = answer.timed(frames), frames.table("step_parts")
+    frame, parts = answer.ranked_trainings(frames), frames.table("step_parts")
     frame = frame[frame["forward_ms"].notna() | frame["order"].isin(parts["order"])]
     frame = frame[frame["family_order"] == frame["family_order"].max()]
     frame = frame[frame["apart"] == frame["apart"].min()]  # the plain training, where there is one

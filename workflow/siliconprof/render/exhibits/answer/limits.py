@@ -19,12 +19,14 @@ from siliconprof.analyse.frames import (
     timed_by_phase,
 )
 from siliconprof.analyse.scaling import AMORTISED
+from siliconprof.analyse.throughputs import PLACE
 from siliconprof.formatting import GIGA, MIB
 from siliconprof.hosts.registry import PEAK_OF_PRECISION
 from siliconprof.render import summary
 from siliconprof.render.axes import text
 from siliconprof.render.drawers import Scatter
 from siliconprof.render.exhibit import PLACE_TEXTS, Num, Text, exhibit
+from siliconprof.stats import inference
 
 CEILING_WORDS = {
     "matmul": "product",
@@ -37,7 +39,6 @@ CEILING_COLUMNS = {  # of ceilings.csv -> what ends a column of the table
     **{"datasheet_value": "_sheet", "share": "_share", "datasheet_source": "_source"},
     **{"datasheet_reason": "_sheet_why", "workload": "_workload"},
 }
-BACKEND = [*DEVICE, "backend"]
 
 
 @exhibit(
@@ -63,16 +64,16 @@ def limits(frames: Frames) -> pd.DataFrame:
         column=lines["quantity"].map(CEILING_WORDS),
         how=lines["how"].mask(disturbed, lines["how"] + ", disturbed"),
     )
-    by = [*BACKEND, "precision", "column"]
+    by = [*PLACE, "precision", "column"]
     frame = pd.DataFrame(lines.set_index(by)[[*CEILING_COLUMNS]].unstack("column"))
     pairs: list[Any] = list(frame.columns)
     frame.columns = pd.Index([f"{name}{CEILING_COLUMNS[column]}" for column, name in pairs])
     every = [f"{name}{end}" for name in CEILING_WORDS.values() for end in CEILING_COLUMNS.values()]
-    names = [*BACKEND, "device_label", "whose", "backend_label", "place", "order"]
+    names = [*PLACE, "device_label", "whose", "backend_label", "place", "order"]
     frame = (
         frame.reindex(columns=every)
         .reset_index()
-        .merge(cells[names].drop_duplicates(BACKEND), on=BACKEND)
+        .merge(cells[names].drop_duplicates(PLACE), on=PLACE)
     )
     sheets = throughputs.with_datasheet(frame[DEVICE], frames.sheets.bandwidth)
     frame = frame.assign(
@@ -187,7 +188,7 @@ def _operations(frame: pd.DataFrame, checks: pd.DataFrame) -> pd.DataFrame:
 
 
 def _trainings(frame: pd.DataFrame) -> pd.DataFrame:
-    """With the least bytes that a step must move; nobody counts those of an offloaded one."""
+    """Trainings with the least bytes that a step must move; these are unknown when it offloads."""
     is_training = timed_by_phase(frame) | frame["module"].isin(SHAPED)
     frame = frame[is_training & ~holds(frame, "offloads")]
     least = [_least(row) for row in records(frame)]
@@ -216,9 +217,9 @@ def _least(row: dict[str, Any]) -> tuple[float, float]:
 def _sheets(frame: pd.DataFrame, frames: Frames) -> pd.DataFrame:
     """The roof by the data sheet, with a mark where both its parts meet."""
     one = frame.drop_duplicates([*DEVICE, "number_format"])
+    sheets = frames.sheets
     both = [
-        (sheet.peak(row, row["number_format"]).value, sheet.bandwidth(row).value)
-        for sheet in (frames.sheets,)
+        (sheets.peak(row, row["number_format"]).value, sheets.bandwidth(row).value)
         for row in records(one)
     ]
     printed = pd.DataFrame(both, one.index, ["level", "slope"], float) / GIGA
@@ -324,9 +325,9 @@ def checks(frames: Frames) -> pd.DataFrame:
     first = {name: (name, "first") for name in ("device_label", "whose", "backend_label", "order")}
     sums = {name: (name, "sum") for name in ("ok", "passed", "checked", "disturbed", "between")}
     most = ("worst_result_error", "max")
-    frame = cells.groupby(BACKEND).agg(**first, **sums, n=("ok", "size"), error=most)
+    frame = cells.groupby(PLACE).agg(**first, **sums, n=("ok", "size"), error=most)
     names = {column: str(column).removesuffix("_check").replace("_", " ") for column in checks}
-    failed = cells.melt(BACKEND, list(checks), "check", "outcome").replace({"check": names})
+    failed = cells.melt(PLACE, list(checks), "check", "outcome").replace({"check": names})
     between = [f"between processes in {k} of {n}" for k, n in frame[["between", "ok"]].to_numpy()]
     frame = frame.assign(
         planned=frame["n"].map(lambda n: f"of {formatting.count(n, 'cell')}"),
@@ -336,17 +337,17 @@ def checks(frames: Frames) -> pd.DataFrame:
         largest_error=[
             formatting.scientific(error) if error == error else "" for error in frame["error"]
         ],
-        intervals=pd.Series(between, frame.index).where(frame["between"] > 0, "within one process"),
+        intervals=pd.Series(between, frame.index).where(frame["between"] > 0, inference.WITHIN),
     )
     frame = frame.sort_values("order").reset_index()
     return pd.concat([frame, _absent(frames)], ignore_index=True)
 
 
 def _listed(cells: pd.DataFrame, by: list[str], form: str) -> pd.Series:
-    """How many cells of each group have what, in words."""
-    counts = cells.groupby([*BACKEND, *by], sort=False).size().rename("n").reset_index()
+    """Counts of the cells of each backend by some columns, in words."""
+    counts = cells.groupby([*PLACE, *by], sort=False).size().rename("n").reset_index()
     counts["text"] = [form.format(**row) for row in records(counts)]
-    return counts.groupby(BACKEND)["text"].agg("; ".join)
+    return counts.groupby(PLACE)["text"].agg("; ".join)
 
 
 def _absent(frames: Frames) -> pd.DataFrame:
@@ -398,7 +399,6 @@ def reproduce(frames: Frames) -> pd.DataFrame:
 
 
 def _commits(cells: pd.DataFrame) -> str:
-    """The commits that made records, shortened."""
     commits = sorted(cells["git_commit"].dropna().unique())
     short = [c[:12] + (" with changes" if c.endswith("+changes") else "") for c in commits]
     return formatting.listing(short) or "unknown (not a git checkout)"

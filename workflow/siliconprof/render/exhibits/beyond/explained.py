@@ -120,7 +120,7 @@ def operators(frames: Frames) -> pd.DataFrame:
     timed = timed.assign(is_variant=timed["variant"] != "").sort_values(
         ["n_parameters", "is_variant", "order"], ascending=[False, True, True]
     )
-    largest = timed.drop_duplicates([*DEVICE, "backend"])[POINT].sort_index()
+    largest = timed.drop_duplicates([*DEVICE, "backend"])[POINT]
     frame = operators.merge(largest, on=POINT)
     whole = frame.groupby("order")["seconds"].transform("sum")
     each = 1e-9 * frame["count"] / frame["seconds"].where(frame["seconds"] > 0)
@@ -164,11 +164,7 @@ def table(frame: pd.DataFrame) -> list[Column]:
     ]
 
 
-@exhibit(
-    "gaps",
-    table=table,
-    folded="All gaps",
-)
+@exhibit("gaps", table=table, folded="All gaps")
 def gaps(frames: Frames) -> pd.DataFrame:
     """The gap of every pair of trainings of equal work: what each part of a step explains of it."""
     gaps = frames.gaps
@@ -209,12 +205,7 @@ def against_measured(
     )
 
 
-@against_measured(
-    "predicted-step",
-    "ms",
-    "measured",
-    2.4,
-)
+@against_measured("predicted-step", "ms", "measured", 2.4)
 def predicted_step(frames: Frames) -> pd.DataFrame:
     """Each training's step as the operators of all others on its device predict it, and as measured."""
     frame = frames.table("predicted")
@@ -230,12 +221,7 @@ def predicted_step(frames: Frames) -> pd.DataFrame:
     )
 
 
-@against_measured(
-    "predicted-memory",
-    "MiB",
-    "measured peak",
-    2.8,
-)
+@against_measured("predicted-memory", "MiB", "measured peak", 2.8)
 def predicted_memory(frames: Frames) -> pd.DataFrame:
     """Predicted against measured peak memory of each training."""
     frame = frames.trainings

@@ -81,11 +81,7 @@ def table(frame: pd.DataFrame) -> list[Column]:
     return [*names, *_quantities(of, frame)]
 
 
-@exhibit(
-    "declared",
-    table=table,
-    each="of",
-)
+@exhibit("declared", table=table, each="of")
 def declared(frames: Frames) -> pd.DataFrame:
     """Workloads and probes that no other exhibit shows, by what their plug-ins declare: a table of each."""
     shown = {name for _, module in modules() for one in load(module) for name in one.shows}

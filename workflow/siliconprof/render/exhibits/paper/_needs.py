@@ -32,7 +32,7 @@ def short_place(cells: pd.DataFrame) -> pd.Series:
 
 
 def texts(numbers: pd.Series, form: str) -> pd.Series:
-    """Known numbers as they are written; empty where one is missing."""
+    """Format numbers; a missing one is an empty text."""
     written = numbers.map(form.format, na_action="ignore")
     return written.astype("string").fillna("").astype(object)
 

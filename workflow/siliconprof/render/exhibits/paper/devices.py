@@ -212,9 +212,8 @@ def paper_table_1(frames: Frames) -> pd.DataFrame:
 
 def fastest_products(frames: Frames) -> pd.DataFrame:
     """The fastest fp32 product of each device, by any backend, with its interval."""
-    points = frames.points
+    points = frames.undisturbed
     points = points[points["module"].eq("matmul") & points["precision"].eq("fp32")]
-    points = points[points["point_disturbed"].isna()]
     first = points.sort_values("flop_per_s", ascending=False).drop_duplicates(DEVICE)
     first = first[first["flop_per_s"].gt(0)]
     shapes = [formatting.shape(row) for row in records(first)]

@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 
+from siliconprof.analyse.answer import STEP
 from siliconprof.analyse.frames import (
     CELL,
     DEVICE,
@@ -103,7 +104,7 @@ def timed(frames: Frames) -> pd.DataFrame:
 
 
 def in_panels(frame: pd.DataFrame) -> pd.DataFrame:
-    """With the paper's panel; what is offloaded somewhere stands beside the same that fits."""
+    """Add the paper's panel; work that is offloaded on some device is repeated beside it where it fits."""
     adapted, stage = frame["lora"], frame["stage"]
     fits, offloaded = frame["module"].map(FITS), frame["module"].map(OFFLOADED)
     kinds = [stage == "near-capacity", adapted & (stage == "fits"), adapted, stage == "offload"]
@@ -172,7 +173,6 @@ def chosen(frames: Frames) -> pd.DataFrame:
     return frame.head(MOST_PANELS)
 
 
-STEP = "whole_step_ms"
 ENDS = ("", "_low", "_high")
 PASS = "whole step, optimizer included; the paper does not say what is in its pass"
 
@@ -280,7 +280,7 @@ def paper_table_5(frames: Frames) -> pd.DataFrame:
 
 
 def printed_energy(frames: Frames) -> pd.DataFrame:
-    """The paper's four."""
+    """The paper's four measurements."""
     frame = frames.published("table5_energy")
     per_step = frame["energy_per_iteration_j"].astype(float)
     return pd.DataFrame(

@@ -33,7 +33,7 @@ def integers_as_text(numbers: pd.Series) -> pd.Series:
 
 
 def means(curves: pd.DataFrame, values: Sequence[str], most: int) -> pd.DataFrame:
-    """Each training's values over its steps, or means over as many steps as leave at most so many."""
+    """Each training's values by step, averaged over so many steps that at most `most` remain."""
     width = -(-curves.groupby(POINT)["step"].transform("size") // most)
     parts = curves.assign(part=curves["step"] // width).groupby([*POINT, "part"], sort=False)
     return parts[["step", *values]].mean().reset_index()
@@ -319,7 +319,7 @@ def optimizer_sweep(frames: Frames) -> pd.DataFrame:
 
 
 def spaced(points: pd.DataFrame) -> pd.DataFrame:
-    """As many of a cell's trainings as a panel holds, evenly spaced by final loss."""
+    """At most `MOST_SERIES` of a cell's trainings, evenly spaced by final loss."""
     ordered = points.sort_values(["diverged", "final_loss"], kind="stable")
     places = np.linspace(0, len(ordered) - 1, min(len(ordered), MOST_SERIES))
     return ordered.iloc[places.round().astype(int)]

@@ -5,6 +5,7 @@ import math
 import pandas as pd
 
 from siliconprof import formatting
+from siliconprof.analyse.answer import STEP
 from siliconprof.analyse.frames import DEVICE, PATH, Frames, group_numbers, rank
 from siliconprof.render.drawers import StackedBars
 from siliconprof.render.exhibit import PLACE_TEXTS, Column, Num, Text, exhibit
@@ -12,7 +13,6 @@ from siliconprof.render.exhibits.studies.grid import integers_as_text
 
 NETWORKS_TRAINER = "epochs"
 ARTICLES_ORDER = ("MLP", "CNN", "LSTM")
-STEP = "whole_step_ms"
 
 
 def trained(frames: Frames) -> pd.DataFrame:
@@ -50,7 +50,7 @@ EPOCH = "training and validation; its interval is as wide as that of the steps"
         row="row",
         parts=EPOCH_PART_LABELS,
         x="time of a step / ms",
-        dot=("whole_step_ms", "whole step, timed by itself"),
+        dot=(STEP, "whole step, timed by itself"),
     ),
     table=(
         Text("title", "Network"),
@@ -58,7 +58,7 @@ EPOCH = "training and validation; its interval is as wide as that of the steps"
         *PLACE_TEXTS,
         Num("epoch_s", "Epoch", "s", help=EPOCH),
         Text("epoch_means", "Epoch is", below="made"),
-        Num("whole_step_ms", "Whole step", "ms"),
+        Num(STEP, "Whole step", "ms"),
         Num("samples_per_s", "Speed", "samples/s"),
         Num("n_parameters", "Parameters", integer=True),
     ),
@@ -114,10 +114,7 @@ def columns(frame: pd.DataFrame) -> list[Column]:
     ]
 
 
-@exhibit(
-    "network-ratios",
-    table=columns,
-)
+@exhibit("network-ratios", table=columns)
 def network_ratios(frames: Frames) -> pd.DataFrame:
     """MLP, CNN and LSTM: how many times as fast one side trains as another, beside Daniel 2023's ratios.
 
