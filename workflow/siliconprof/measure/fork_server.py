@@ -161,7 +161,7 @@ def child_environment(resolved: ResolvedCell, code: Path) -> dict[str, str]:
 def may_fork(resolved: ResolvedCell) -> bool:
     """Whether a fork measures it as a fresh interpreter does; nothing can be put before a fork."""
     cell = resolved.cell
-    able = forks_here() and resolved.backend.may_fork(cell.device_kind)
+    able = forks_here() and resolved.backend.features.may_fork(cell.device_kind)
     return able and not cell.parameters.get("capture")
 
 
@@ -341,7 +341,7 @@ def _what_a_fork_lacks(backend: Backend) -> str:
     That is a device opened, or threads that nobody starts again there. OpenBLAS ends its own when a
     process forks, so this one forks once.
     """
-    if in_a_fork(backend.bad_fork):
+    if in_a_fork(backend.features.bad_fork):
         return "opens the device"
     tasks = machine.listed("/proc/self/task", "*")
     if not tasks:

@@ -32,7 +32,7 @@ def adopt() -> None:
 
 
 def end(group: int, grace_s: float = GRACE_S) -> list[str]:
-    """Kill what a cell has left, for `END_LIMIT_S` at most: names of what was killed.
+    """Kill a cell's leftover processes, for `END_LIMIT_S` at most; return their names.
 
     Args:
         group: the process group of the cell's measuring process, which has ended.

@@ -103,7 +103,7 @@ def main(job: Mapping[str, Any]) -> int:
 
 
 def _gives_up(error: CannotWrite) -> int:
-    """A full disk is no result of the cell: print why, so that its supervisor writes no record."""
+    """Print why the result could not be written, so that the supervisor writes no record."""
     print(error, flush=True)
     return CANNOT_WRITE_STATUS
 

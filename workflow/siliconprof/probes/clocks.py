@@ -49,8 +49,8 @@ class Plugin(Probe):
     def start(self, backend: Any) -> None:
         super().start(backend)
         self.hardware: list[Hardware] = [sources.host()]
-        if backend.gpu_address() is not None:
-            self.hardware.insert(0, sources.gpu(backend.gpu_address()))
+        if backend.gpu_address is not None:
+            self.hardware.insert(0, sources.gpu(backend.gpu_address))
         self.state: Readings = {}
         self.next_state_s = 0.0
         self.values: dict[str, list[float]] = {}

@@ -1,4 +1,4 @@
-"""Are the numbers true? The checks of every cell, before it measures; alike cells share them.
+"""Are the numbers true? Checks before every cell measures, which cells of the same kind share.
 
 The clock is compared with a second one over sleeps of a given length, and the backend's marks with
 the clock. A product and a sum are timed as everything is timed, with some work and with twice as
@@ -175,7 +175,7 @@ def marks_check(shop: ReferenceKernels, work: ReferenceKernel, lasts_s: float) -
 
 
 def kernel_checks(cell_run: CellRun) -> dict[str, Check]:
-    """Those of `KERNEL_CHECKS`; a check that fails flags the cell.
+    """Run `KERNEL_CHECKS`; a check that fails flags the cell.
 
     Where each call is waited for, twice the work is `not checked` rather than failed if the memory
     that it may use holds too little work for a call that lasts long enough, or if other processes
@@ -268,9 +268,9 @@ def checks_before(cell_run: CellRun) -> dict[str, Check]:
 
 
 def _shared(cell_run: CellRun) -> Path | None:
-    """The file of the checks that cells like this one share in a run; None for one by hand."""
+    """The file of the checks that cells like this one share in a run; None outside of a pipeline."""
     cell, pipeline = cell_run.cell, os.environ.get(PIPELINE_VARIABLE)
-    own = cell_run.backend.environment(cell.device_index, cell.precision, os.environ)
+    own = cell_run.backend.features.environment(cell.device_index, cell.precision, os.environ)
     device = [cell.device, cell.device_index, cell.backend, cell.threads]
     key = canonical_sha256([pipeline, *device, sorted(own.items())])
     folder = Path(tempfile.gettempdir())
@@ -278,7 +278,7 @@ def _shared(cell_run: CellRun) -> Path | None:
 
 
 def _taken_over(shared: Path | None) -> dict[str, Check]:
-    """The checks of an earlier cell, each with whose and how old it is; empty where none count."""
+    """The checks of an earlier cell, with its name and their age; empty if none are valid."""
     try:
         found = documents.read(shared) if shared else {}
     except (OSError, ValueError):

@@ -116,7 +116,6 @@ def flag(cell_run: CellRun) -> None:
 
 
 def _summary(points: Sequence[Mapping[str, Any]]) -> str:
-    """How many points have each status, and their first few distinct reasons."""
     counts = Counter(map(status_of, points))
     counted = [f"{counts[status]} {status}" for status in WORST_FIRST if counts[status]]
     reasons = list(dict.fromkeys(str(point["reason"])[:LONGEST_NAME] for point in points))

@@ -32,7 +32,7 @@ class Plugin(Trainer):
         backend.memory.reset_peak()
         schedule.follow(stepper, batches)
         batch = next(batches)
-        cell_run.evidence |= stepper.dtypes(batch)
+        cell_run.evidence |= stepper.inference.dtypes(batch)
         compiled, extra = stepper.compilation() is not None, dict[str, list[float]]()
         if not compiled and not schedule.overran:
             extra["forward_only_s"] = forward_only(cell_run, stepper, batch)
@@ -54,7 +54,7 @@ def forward_only(cell_run: CellRun, stepper: Any, batch: Any) -> list[float]:
     """Seconds of each of a few forward passes alone, to check the split."""
     budget_s = FORWARD_ONLY_SHARE * Plan.of(cell_run.cell.timing).budget_s
     fewest, most = FORWARD_ONLY_STEPS
-    forward = stepper.forward_only(batch)
+    forward = stepper.inference.forward(batch)
     call_s(forward, cell_run.backend.clock)  # warms up
     times: list[float] = []
     while len(times) < fewest or (len(times) < most and sum(times) < budget_s):

@@ -52,7 +52,7 @@ class Search:
         self.refused: set[str] = set()
 
     def run(self) -> dict[str, Any]:
-        """Search; what the record's method says of it."""
+        """Search; return what the record's method says of it."""
         began = time.perf_counter()
         self.ends = began + self.budget_s
         self._grow()
@@ -74,12 +74,12 @@ class Search:
 
     @property
     def best(self) -> Shape | None:
-        """The fastest shape so far, of those that were not disturbed where there is any."""
+        """The fastest shape so far, an undisturbed one where there is any."""
         rates = self.sound or self.rates
         return max(rates, key=lambda shape: rates[shape], default=None)
 
     def _try(self, shape: Shape) -> bool:
-        """Measure a shape, once, unless it is too large or too slow; whether it is measured."""
+        """Measure a shape, unless it was measured or is too large or too slow; whether it has a rate."""
         if shape in self.rates:
             return True
         if self.width * values(shape) > self.limit_bytes:
@@ -127,7 +127,7 @@ class Search:
             side *= 2
 
     def _moved(self) -> bool:
-        """Try the neighbours of the best shape; whether one is faster."""
+        """Try the neighbours of the best shape until one is faster; whether one is."""
         best = self.best
         assert best is not None
         for shape in neighbours(best):

@@ -73,7 +73,7 @@ class Plugin(ProductWorkload):
         what = f"the {cache} matrix-vector product {batch}x{m}x{k}"
         width = WIDTH_BYTES[cell.precision]
         matrix_bytes, buffers = width * batch * m * k, 1
-        cache_bytes, source = cell_run.backend.last_level_cache()
+        cache_bytes, source = cell_run.backend.memory.last_level_cache()
         if cache == "cold":  # never one matrix alone: it would find its own end
             buffers = max(2, caches.beyond_bytes(cache_bytes) // matrix_bytes + 1)
         if buffers > MOST_COPIES:
