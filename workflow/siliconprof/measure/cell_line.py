@@ -1,4 +1,4 @@
-"""A measured cell in one line for a person: how long a step took, give or take, how fast that is."""
+"""A measured cell in one line: the time of a step with its uncertainty, and its speed."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def records_of_same_work(results: Path, own: Record) -> Iterator[Record]:
     for path in sorted(folder.glob(f"*/*/{cell.workload}/{file}")):
         try:
             record = records.load(path)
-        except UserError:  # damaged, which the tables tell
+        except UserError:  # damaged; the tables report it
             continue
         if record.cell.path != cell.path and record.cell.parameters == cell.parameters:
             yield record

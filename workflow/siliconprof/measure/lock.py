@@ -70,8 +70,8 @@ def exclusive_host(check: Callable[[], None], doing: str) -> Iterator[float]:
             time.sleep(POLL_S)
         user = os.environ.get("USER", os.getuid())
         note = f"PID {os.getpid()}, {doing} of {user}, since {time.strftime('%H:%M:%S')}"
-        with suppress(OSError):  # a full disk: only what others are told is missing
-            # Written at each start: old files in /tmp are cleared away, locked or not.
+        with suppress(OSError):  # on a full disk others are not told the holder
+            # Written at each start, since old files in /tmp are removed, locked or not.
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, note.encode(), 0)
         yield time.monotonic() - started

@@ -305,11 +305,7 @@ def interrupt(signum: int, frame: object) -> None:
 
 
 def hear(handler: Any, numbers: Sequence[signal.Signals]) -> None:
-    """Set the handler of signals that end a cell.
-
-    Args:
-        numbers: of `ENDINGS`: SIGTERM, and a terminal that is closed, end a cell as Ctrl-C does.
-    """
+    """Handle these signals of `ENDINGS`: SIGTERM and a closed terminal end a cell as Ctrl-C does."""
     for number in numbers:
         signal.signal(number, handler)
 

@@ -97,7 +97,7 @@ def main(job: Mapping[str, Any]) -> int:
         temporary.write(Path(job["result"]), json.dumps(finite(result)))
     except CannotWrite as error:
         return _gives_up(error)
-    if "modules_loaded" in result and checkpoints:  # whoever asks again begins anew
+    if "modules_loaded" in result and checkpoints:  # a later run starts from the beginning
         (checkpoints / COURSE).unlink(missing_ok=True)
     return 0
 

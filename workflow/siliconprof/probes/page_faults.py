@@ -22,7 +22,7 @@ from siliconprof.hosts.sensors.base import Readings
 from siliconprof.probes.base import Probe
 
 VMSTAT = linux.KernelFile("/proc/vmstat")
-SWAP_INTERVAL_S = 1.0  # the kernel sums up all its counters for one reading
+SWAP_INTERVAL_S = 1.0  # a reading has the kernel sum all its counters
 NEVER_BYTES = 2**40  # as a threshold: more than any block
 
 

@@ -24,7 +24,7 @@ class CellRun:
     cell: Cell
     backend: Backend
     workload: Any  # a `workloads.base.Workload`
-    report: Callable[[dict[str, Any]], None]  # tells the supervisor how far the cell is, and points
+    report: Callable[[dict[str, Any]], None]  # tells the supervisor the progress and each point
     checkpoints: Path | None = None  # folder for those of a whole training
     points: list[dict[str, Any]] = field(default_factory=list)
     flags: list[dict[str, str]] = field(default_factory=list)

@@ -224,7 +224,7 @@ def measure(
         "method": {"time": backend.clock.means} | cell_run.method,
         "accounting": {
             "open_s": opened - started,
-            "check_s": checked - checking,  # of those
+            "check_s": checked - checking,  # within open_s
             "measure_s": time.perf_counter() - opened,
             "timed_s": cell_run.timed_s,
         },

@@ -108,7 +108,7 @@ def counted_flops(cell_run: CellRun, point: Mapping[str, Any]) -> int | None:
     if observed := point.get("observed"):
         return observed["flops"]
     profiler = cell_run.backend.profiler
-    if not profiler.counts_flops:  # what is counted by a formula of ours proves no other
+    if not profiler.counts_flops:  # a formula of ours would prove nothing
         return None
     rows = (point.get("operators") or {}).get("rows", ())
     return profiler.total_flops((r["kind"], r["flops"], r["count"]) for r in rows)

@@ -63,9 +63,9 @@ def not_checked(reason: str, **numbers: Any) -> Check:
 def clock_checks(cell_run: CellRun) -> dict[str, Check]:
     """`clock` and `sleep`; either flags the cell with `clock`.
 
-    The sleeps are measured by a second clock too: a busy host wakes up late by both. On Linux
-    `perf_counter` is CLOCK_MONOTONIC, whose rate NTP adjusts; that of the second it does not
-    (clock_gettime(2)). Both count one oscillator: what is wrong with that shows in neither.
+    A second clock measures the sleeps too, since a busy host wakes up late by both. On Linux
+    `perf_counter` is CLOCK_MONOTONIC, whose rate NTP adjusts, and that of the second is not
+    (clock_gettime(2)). Both count one oscillator: an error of that shows in neither.
     """
 
     def second() -> float:
@@ -114,12 +114,12 @@ def doubled(
     twice: ReferenceKernel,
     lasts_s: float,
 ) -> Check:
-    """The check of one kernel, with the raw seconds of both in turn.
+    """The check of one kernel, with the raw seconds of both amounts of work in turn.
 
-    The number of rounds is set before the first, so that no luck ends them. The lower quartile is
-    as good as the median where times scatter evenly, and disturbances, which only make a call
-    longer, may meet half of the calls. Where the middle half of the rounds' own ratios reaches what
-    is proportional, nothing is shown. Ratios of launches alone are of any size now and then.
+    The number of rounds is fixed before the first, so that chance does not end them. The lower quartile
+    is as good as the median where times scatter evenly, and withstands disturbances, which only make calls
+    longer, in up to half of them. Where the quartiles of the rounds' own ratios reach into the
+    proportional range, nothing is shown: ratios of launches alone take any size now and then.
 
     Args:
         lasts_s: seconds of the work once, whatever the timed call waits for.
@@ -150,7 +150,7 @@ def doubled(
 
 
 def marks_check(shop: ReferenceKernels, work: ReferenceKernel, lasts_s: float) -> Check:
-    """Whether the backend's marks and the host's clock tell the same of work of some milliseconds.
+    """Whether the backend's marks and the host's clock agree on work of some milliseconds.
 
     Args:
         lasts_s: seconds of one call of the work.

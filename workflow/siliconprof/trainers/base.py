@@ -97,7 +97,7 @@ class StepSchedule:
         self.pace = StoppingRule(Plan.of(cell_run.cell.timing))
         self.times = StepTimes()
         self.losses: list[float] = []
-        self.trained: WeightWatch | None = None  # where a trainer tells its weights
+        self.trained: WeightWatch | None = None  # if the trainer exposes its weights
         self.steps: dict[str, list[Any]] = {
             "kind": [],
             "started_s": [],
@@ -240,7 +240,7 @@ class StepSchedule:
     def end(self, loss: Callable[[], float]) -> None:
         """End a step; its loss is fetched after the clock has stopped."""
         self.step_s, phases = (0.0, {}) if self._kind == FREE else self.clock.stop()
-        if self._kind == OPERATORS:  # before anything is read, which is no part of the step
+        if self._kind == OPERATORS:  # before reading anything, which is not part of the step
             self.operators.stop()
         if self._kind != FREE and self._skips(1) and self._kind != "compile":
             self._kind = SKIPPED

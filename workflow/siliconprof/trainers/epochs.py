@@ -140,7 +140,7 @@ class Fit(StepSchedule):
                 "more epochs, or more images (n_train)"
             )
         self.validation_steps = math.ceil(counts["validation"] / batch_size)
-        # Without smaller last batches, for the steps after the training.
+        # Of whole batches only, for the steps after the training.
         self.whole_batches = cell_run.data.batches(batch_size, cell_run.cell.seed)
         cell_run.progress("build the model", 0)
         self.stepper: Any = cell_run.backend.stepper(workload, cell_run.cell.seed)
@@ -222,7 +222,7 @@ class Fit(StepSchedule):
             extra["partial_step_s"] = self.partial_step_s
         point = super().point(**extra)
         if point["stopped_by"] is None or (self.overran and not self.max_steps):
-            point["stopped_by"] = "max_iterations"  # of whole epochs none was left out
+            point["stopped_by"] = "max_iterations"  # all steps of all epochs were run
         point["params"]["network"] = self.workload.network
         point["evaluations"] = self.evaluations
         steps, by_epochs = self.epoch_steps, self.max_steps is None

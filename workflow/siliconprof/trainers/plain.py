@@ -44,7 +44,7 @@ class Plugin(Trainer):
         if compiled:
             cell_run.method["split"] = "not split: a compiled step has no phases"
         point = schedule.point(**extra)
-        whole = cell_run.offloads or compiled  # nothing sees inside such a step
+        whole = cell_run.offloads or compiled  # no profiler sees into such a step
         again = None if whole else lambda: stepper.step(batch, schedule.clock)
         point["memory"] |= memory_limit.peak_of_step(cell_run, again, stepper.persistent_arrays())
         cell_run.add_point(point)

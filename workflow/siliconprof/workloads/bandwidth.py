@@ -42,17 +42,17 @@ from siliconprof.workloads._operation import (
 
 SMALLEST_BYTES = 2**15
 BANDWIDTH_ROUNDS = 2
-USUAL_CACHE_BYTES = 2**25  # for the plan, which does not know the device's
-BEYOND_CACHE = 4  # the largest of the sweep, in last-level caches
+USUAL_CACHE_BYTES = 2**25  # assumed by the plan
+BEYOND_CACHE = 4  # the sweep's largest set, in last-level caches
 CALL_S = 2e-3  # a call on the largest set lasts so long
-IN_A_ROW = 100  # times as long as one launch and wait lasts what is timed at once
+IN_A_ROW = 100  # a timed row lasts so many times one launch and wait
 MOST_CALLS = 1000
-LAUNCH_BOUND_FACTOR = 2  # times the launch; a shorter call is bound by it
+LAUNCH_BOUND_FACTOR = 2  # a call shorter than so many launches is bound by them
 SIZE_LOOKS = 3
 NEW_SHARE = 1 / 8  # of the cache, for the new results of a row
 MEMORY_SHARE = 1 / 8  # of the device's memory: nothing larger is allocated, so that nothing swaps
 CHECKED_VALUES = 2**16  # of an input, spread over all of it
-FAULTED_ABOVE = 0.01  # of the bytes moved: a fault takes as long as moving many pages
+FAULTED_ABOVE = 0.01  # share of the bytes; a fault costs as much as moving many pages
 
 
 class Kernel(NamedTuple):
@@ -124,7 +124,7 @@ class Plugin(OperationWorkload):
         return {"arrays": 2 * max(sizes)} if sizes else {}
 
     def n_points(self) -> int:
-        """Those of both rounds; of a sweep as many as a cache of `USUAL_CACHE_BYTES` makes."""
+        """The points of both rounds; a sweep's, for a cache of `USUAL_CACHE_BYTES`."""
         sizes, factor = self.parameters["working_sets_bytes"], self.parameters["sweep_factor"]
         spanned = BEYOND_CACHE * USUAL_CACHE_BYTES / SMALLEST_BYTES
         n_sizes = len(sizes) if sizes else 1 + int(math.log(spanned, factor))
@@ -251,7 +251,7 @@ class Plugin(OperationWorkload):
         cell_run.timed(calls * sum(measured["times"]["step_s"]))
         measured["minor_faults"] = read_faults()[0] - faults
         rounds = [dict(point), measured]
-        # What is faulted in once, in either round, is no call's own.
+        # Pages that fault in one of the rounds only are not faulted by every call.
         anew = min(faulted_share(one, calls, arrays.bytes) for one in rounds)
         point["minor_faults"] += measured["minor_faults"]
         sound = [one for one in rounds if not one["disturbed"]]

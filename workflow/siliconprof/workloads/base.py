@@ -12,7 +12,7 @@ from siliconprof.declarations import Bytes, Parameter, Quantity, Settings
 from siliconprof.session.cell_run import CellRun
 from siliconprof.store.cell import PRECISIONS
 
-NARROW_S = 2.0  # after which an operation's interval is narrow enough, whatever its budget
+NARROW_S = 2.0  # in which an operation's interval becomes narrow, whatever its budget
 # framework -> modules that it imports with its first optimizer or dispatch mode
 LATER_MODULES = {"torch": ("torch._dynamo",)}
 
@@ -45,7 +45,7 @@ class Workload:
 
     @classmethod
     def defaults(cls) -> dict[str, Any]:
-        """The values of settings that nobody has set."""
+        """The settings that have a default."""
         parts = reversed(cls.Parameters.__mro__)
         values = [(name, value) for part in parts for name, value in vars(part).items()]
         return {name: value for name, value in values if not name.startswith("__")}
@@ -119,7 +119,7 @@ class KernelWorkload(Workload):
     fresh_processes: ClassVar[int] = 0  # that it starts, each of which imports the framework
 
     def n_points(self) -> int:
-        """About how many points it will measure, for the plan."""
+        """Approximate number of points, for the plan."""
         return len(self.parameters.get("shapes", [0]))
 
     def planned_s(self, each_s: float) -> float:

@@ -30,8 +30,8 @@ Shape = tuple[int, int, int, int]  # batch, m, k, n
 FIRST_SIDE = 256
 TILE = 64
 GAIN = 0.02  # less is noise
-GIVE_UP_AFTER = 2  # squares in a row that were not faster than the best
-UNKNOWN_MEMORY_BYTES = 2**30  # that a search may use where the device's memory is unknown
+GIVE_UP_AFTER = 2  # squares in a row that are not faster than the best
+UNKNOWN_MEMORY_BYTES = 2**30  # the search's limit where the device's memory is unknown
 SETTLED = "no neighbour of the best shape was faster by 2 %"
 
 
@@ -48,7 +48,7 @@ class Search:
         if memory_bytes:
             self.limit_bytes = int(parameters["search_memory_share"] * memory_bytes)
         self.rates: dict[Shape, float] = {}  # FLOP/s
-        self.sound: dict[Shape, float] = {}  # of those that no other process disturbed
+        self.sound: dict[Shape, float] = {}  # undisturbed ones alone
         self.refused: set[str] = set()
 
     def run(self) -> dict[str, Any]:
