@@ -77,7 +77,7 @@ def gpu(libraries: Path, monkeypatch: pytest.MonkeyPatch) -> Nvidia:
     monkeypatch.setattr(pynvml, "nvmlLib", ctypes.CDLL(str(libraries / "fake_nvml.so")))
     monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
     shown = Nvidia(pynvml.nvmlLib)
-    monkeypatch.setattr(type(shown.backend), "gpu_address", lambda self: ("nvidia", UUID))
+    monkeypatch.setattr(type(shown.backend), "gpu_address", ("nvidia", UUID))
     return shown
 
 
@@ -148,7 +148,7 @@ def mac(libraries: Path, monkeypatch: pytest.MonkeyPatch) -> Mac:
     fake = ctypes.CDLL(path)
     fake.fake_set.argtypes = (ctypes.c_uint64,) * 3
     made = Mac(fake)  # torch is imported as on Linux
-    monkeypatch.setattr(type(made.backend), "gpu_address", lambda self: ("apple", ""))
+    monkeypatch.setattr(type(made.backend), "gpu_address", ("apple", ""))
     monkeypatch.setattr(apple, "SYSTEM_LIBRARY", path)
     monkeypatch.setattr(platform, "system", lambda: "Darwin")
     monkeypatch.setattr(machine, "cpu_model", lambda: made.chip)

@@ -173,5 +173,5 @@ class Training:
             self.step()
             self.clock.stop()
         watched.end()
-        rows: list[dict[str, Any]] = watched.part()["operators"]["rows"]
+        rows: list[dict[str, Any]] = watched.of_point()["operators"]["rows"]
         return rows

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from siliconprof import plugins
+from siliconprof.backends._torch_stepper import on_device
 from siliconprof.datasets.training_data import TokenData
 from siliconprof.store import model as store_model
 from siliconprof.workloads import transformer_lm
@@ -120,7 +121,7 @@ def kept_in_torch(backend: Any, workload: Any, batch: dict[str, np.ndarray]) -> 
     import torch
 
     stepper = backend.stepper(workload, 0)
-    on_device = backend.on_device(batch)
+    moved = on_device(backend, batch)
     weights = {p.untyped_storage().data_ptr() for p in stepper.model.parameters()}
     saved: dict[int, Any] = {}
 
@@ -129,8 +130,11 @@ def kept_in_torch(backend: Any, workload: Any, batch: dict[str, np.ndarray]) -> 
             saved[tensor.untyped_storage().data_ptr()] = tensor  # kept alive: no address twice
         return tensor
 
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor), backend.autocast():
-        stepper.loss(stepper.model, on_device)
+    with (
+        torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor),
+        backend.autocast(),
+    ):
+        stepper.loss(stepper.model, moved)
     return sum(tensor.untyped_storage().nbytes() for tensor in saved.values())
 
 

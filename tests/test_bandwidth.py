@@ -17,7 +17,7 @@ from measuring import session_of as session
 from siliconprof.analyse import ceilings
 from siliconprof.analyse.throughputs import PLACE
 from siliconprof.backends import _kernels
-from siliconprof.backends.base import Arrays, Backend, Clock
+from siliconprof.backends.base import Arrays, Backend, Clock, Memory
 from siliconprof.hosts import caches, machine
 from siliconprof.probes import page_faults
 from siliconprof.session.cell_run import CellRun
@@ -227,6 +227,13 @@ class CardKernels(_kernels.Kernels):
         return _kernels.Stream(lambda flat: flat, run, lambda *_: None, 0, "simulated")
 
 
+class CardMemory(Memory):
+    """That of a card of this cache."""
+
+    def last_level_cache(self) -> tuple[int, str]:
+        return Card.cache_bytes, "simulated"
+
+
 class Card(Backend):
     """A GPU with HBM on a virtual clock."""
 
@@ -240,9 +247,7 @@ class Card(Backend):
         self.clock: QueueClock = clock
         self.arrays: CardArrays = CardArrays()
         self.kernels = CardKernels(self)
-
-    def last_level_cache(self) -> tuple[int, str]:
-        return self.cache_bytes, "simulated"
+        self.memory = CardMemory()
 
 
 @pytest.mark.parametrize("clock", [QueueClock(), EventClock()], ids=["waits", "events"])

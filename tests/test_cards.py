@@ -88,7 +88,7 @@ def on(project: Checkout, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]
         if visible is not None:
             monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
         monkeypatch.setattr(machine, "cpu", lambda: CPU)
-        monkeypatch.setattr(TorchCuda, "cannot_compile", lambda device_kind: None)
+        monkeypatch.setattr(TorchCuda.features, "cannot_compile", lambda device_kind: None)
         own = {"commands": commands(*cards), "probed": probed or answers(*cards, mlx=mlx)}
         return plan_of(project, monkeypatch, *words, system=("Linux", "x86_64"), **own)
 

@@ -92,7 +92,7 @@ def trained(backend: str, workload: Any) -> tuple[list[float], int]:
     """(the losses of four whole steps, the parameters that they train)."""
     stepper = opened(backend).stepper(workload, 5)
     losses = [stepper.step(tokens(seed, 4), NoClock())() for seed in range(4)]
-    return losses, stepper.dtypes(tokens(9, 4))["trained_parameters"]
+    return losses, stepper.inference.dtypes(tokens(9, 4))["trained_parameters"]
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ def test_what_torch_keeps_is_counted_without_memory(
     """By fake tensors, at a shape that was not looked at, against what a forward pass really left."""
     workload = causal_lm(kind, tmp_path)
     backend = opened("torch-cpu", precision)
-    estimator = footprint.MemoryEstimator(backend.memory_profile, precision)
+    estimator = footprint.MemoryEstimator(backend.features.memory_profile, precision)
     predicted = sum(estimator.saved_bytes(stage) for stage in workload.stages(estimator))
     within = 0.25 if workload.facts.n_experts else 0.01  # of a mixture by formula
     assert predicted == pytest.approx(kept_in_torch(backend, workload, tokens(3, 4)), rel=within)
@@ -319,7 +319,7 @@ def test_pretrained_weights_are_read_in_bf16_and_under_another_shape_refused(
         expected = float(model.float()(**batch).loss)
     for backend in ("torch-cpu", "mlx"):
         stepper = opened(backend).stepper(workload, 0)
-        assert stepper.evaluate(tokens(1, 4)) == pytest.approx(expected, rel=1e-5)
+        assert stepper.inference.evaluate(tokens(1, 4)) == pytest.approx(expected, rel=1e-5)
     assert workload.weights.origin()["weights_path"] == str(folder)
     LlamaForCausalLM(LlamaConfig(**SMALL | {"intermediate_size": 100})).save_pretrained(folder)
     with pytest.raises(UserError, match=r"^model .* has shape \(100, 64\), .* is \(96, 64\)"):

@@ -87,7 +87,7 @@ def test_parameters_are_keras_s(name: str) -> None:
     assert workload(name).weights.n_parameters() == PARAMETERS[name]
     for backend in BACKENDS:
         stepper = opened(backend).stepper(workload(name), 0)
-        seen = stepper.dtypes(images(0, 32))
+        seen = stepper.inference.dtypes(images(0, 32))
         assert seen == {
             "trained_parameters": PARAMETERS[name],
             "master_weights": "float32",
@@ -180,7 +180,7 @@ def test_networks_are_keras_s_in_torch_and_mlx(name: str) -> None:
     losses = {}
     for backend in BACKENDS:
         stepper = opened(backend).stepper(ours, 1)
-        outputs = stepper.outputs(batch)
+        outputs = stepper.inference.outputs(batch)
         assert outputs.dtype == np.float32
         np.testing.assert_allclose(
             outputs, expected, atol=rounding(PIXELS) * np.abs(expected).max()

@@ -41,8 +41,8 @@ def test_the_version_is_one_everywhere():
 
 def test_mlx_is_told_before_its_import_what_fp32_means():
     mlx = plugins.load("backends", "mlx")
-    assert mlx.environment(0, "fp32", {})["MLX_ENABLE_TF32"] == "0"
-    assert mlx.environment(0, "tf32", {})["MLX_ENABLE_TF32"] == "1"
+    assert mlx.features.environment(0, "fp32", {})["MLX_ENABLE_TF32"] == "0"
+    assert mlx.features.environment(0, "tf32", {})["MLX_ENABLE_TF32"] == "1"
 
 
 def imported(path: Path) -> set[str]:

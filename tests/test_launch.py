@@ -86,9 +86,8 @@ Plugin = Compiling
 
 
 BAD_FORK = """
-    def bad_fork(self):
-        return True
 
+MlxFeatures.bad_fork = lambda self: True
 
 Plugin"""
 
@@ -270,7 +269,7 @@ def test_the_driver_says_what_was_forked_too_late(
     subprocess.run(command, input=CU_INIT, text=True, check=True)
     monkeypatch.setattr(_cuda_driver, "DRIVER_LIBRARY", path)
     backend = torch_cuda.Plugin()
-    assert lifetime.in_a_fork(backend.bad_fork) == 0  # which nothing has called before
-    assert not backend.bad_fork()
-    assert lifetime.in_a_fork(backend.bad_fork) == 1
+    assert lifetime.in_a_fork(backend.features.bad_fork) == 0  # which nothing has called before
+    assert not backend.features.bad_fork()
+    assert lifetime.in_a_fork(backend.features.bad_fork) == 1
     assert lifetime.in_a_fork(lambda: 1 // 0) == 1  # nor does one go on that raises

@@ -111,7 +111,7 @@ def test_what_the_layers_keep_is_counted_tensor_by_tensor(
     workload = plugins.load("workloads", module)(parameters(module, **data, **own))
     opened = plugins.load("backends", backend)()
     opened.open("cpu", 0, 1, precision)
-    profile = opened.memory_profile
+    profile = opened.features.memory_profile
     if backend == "torch-cpu" and not fused:
         profile = footprint.MemoryProfile(keeps_scores=True, scores_fp32=True)
     estimator = footprint.MemoryEstimator(profile, precision)

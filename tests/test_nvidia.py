@@ -53,10 +53,10 @@ def test_energy_is_power_times_time_by_counter_and_by_integral(gpu: Nvidia, hast
 def test_a_gpu_s_clock_power_and_limit_of_a_moment(gpu: Nvidia) -> None:
     """Beside an operation that has just ended; the power is not the mean of the second before."""
     gpu.show(power_mw=698_000, sm_mhz=1410, reasons=0x4)
-    now = sources.gpu(gpu.backend.gpu_address()).now()
+    now = sources.gpu(gpu.backend.gpu_address).now()
     assert now == {"sm_clock_mhz": 1410, "power_w": 698, "limits": ("power cap",)}
     gpu.show(**{"no power_mw": 1})
-    assert sources.gpu(gpu.backend.gpu_address()).now() == now | {"power_w": None}
+    assert sources.gpu(gpu.backend.gpu_address).now() == now | {"power_w": None}
 
 
 def test_a_window_that_is_too_short_is_no_measurement(gpu: Nvidia) -> None:

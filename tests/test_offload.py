@@ -160,13 +160,13 @@ def test_what_cannot_offload_says_why(study: dict) -> None:
     """MLX has no DeepSpeed; pure bf16 needs what is not built here."""
     unified = study["unified", "offload", "fp32"]
     assert unified["status"] == "unsupported"
-    assert unified["reason"] == plugins.load("backends", "mlx").offload
+    assert unified["reason"] == plugins.load("backends", "mlx").features.offload
     pure = study["text-plain-3", "offload", "bf16"]
     assert pure["status"] == "unsupported"
     assert "siliconprof.hosts.offload_ops" in pure["reason"]
     for name in plugins.names("backends"):
         backend = plugins.load("backends", name)
-        assert (backend.offload is None) == name.startswith("torch-c"), name
+        assert (backend.features.offload is None) == name.startswith("torch-c"), name
 
 
 def test_deepspeed_and_its_adam_count_for_offloaded_cells_only(project: Checkout) -> None:

@@ -50,7 +50,11 @@ HEAVY |= {"pydantic"}
 
 def usable(name: str) -> list[str]:
     """Precisions that a backend does not refuse by name."""
-    return [p for p, reason in plugins.load("backends", name).precisions.items() if reason is None]
+    return [
+        p
+        for p, reason in plugins.load("backends", name).features.precisions.items()
+        if reason is None
+    ]
 
 
 # -- every plug-in -----------------------------------------------------------------------------
@@ -77,8 +81,8 @@ def test_a_plugin_is_one_class_found_by_its_file(kind: str, name: str) -> None:
         assert plugin.name == name, f"its name is that of its file, {name}"
     if kind == "backends":
         assert set(plugin.packages) <= set(declarations.libraries())
-        assert set(plugin.precisions) == set(PRECISIONS)
-        assert plugin.precisions["fp32"] is None
+        assert set(plugin.features.precisions) == set(PRECISIONS)
+        assert plugin.features.precisions["fp32"] is None
 
 
 # -- backends ----------------------------------------------------------------------------------
@@ -307,13 +311,16 @@ def test_a_training_goes_on_from_a_checkpoint(name: str, tmp_path: Path) -> None
         one = opened(name, precision).stepper(gpt2(learning_rate=0.003), 5)
         three(one, 0)
         one.save(path)
-        seen = one.evaluate(tokens(9))
-        assert seen == one.evaluate(tokens(9)) and one.outputs(tokens(9)).dtype == np.float32
+        seen = one.inference.evaluate(tokens(9))
+        assert (
+            seen == one.inference.evaluate(tokens(9))
+            and one.inference.outputs(tokens(9)).dtype == np.float32
+        )
         expected = three(one, 3)
         other = opened(name, precision).stepper(gpt2(learning_rate=0.003), 6)
         other.load(path)
         assert other.steps == 3
-        assert other.evaluate(tokens(9)) == pytest.approx(seen, rel=1e-5)
+        assert other.inference.evaluate(tokens(9)) == pytest.approx(seen, rel=1e-5)
         assert three(other, 3) == pytest.approx(expected, rel=1e-5)
 
 
@@ -329,7 +336,7 @@ def test_dropout_is_of_training_alone(name: str) -> None:
         stepper = backend.stepper(workload, 5)
         losses.append([stepper.step(batch, NoClock(split=True))() for _ in range(3)])
     assert losses[0] == losses[1]
-    assert stepper.evaluate(batch) == stepper.evaluate(batch)
+    assert stepper.inference.evaluate(batch) == stepper.inference.evaluate(batch)
     afterwards = [stepper.step(batch, NoClock(split=True))() for _ in range(2)]
     assert len({*losses[1], *afterwards}) == 5
 

@@ -195,7 +195,7 @@ def independent(name: str, torch: Any) -> None:
         say(abs(ours / theirs - 1) < 0.02, what, text)
 
     backend = opened(name, "bf16")
-    gpu = sources.gpu(backend.gpu_address())
+    gpu = sources.gpu(backend.gpu_address)
     side, count = (256, 2**20) if SMALL else (8192, 2**31)
     a, b = backend.arrays.normal((side, side), 0), backend.arrays.normal((side, side), 1)
     product = partial(backend.arrays.matmul, a, b)
@@ -253,7 +253,7 @@ def scaler(name: str, torch: Any) -> None:
 def sensors(name: str, torch: Any) -> None:
     """NVML: what it answers, what a query costs, how often the counters move."""
     backend = opened(name, "fp32")
-    gpu = sources.gpu(backend.gpu_address())
+    gpu = sources.gpu(backend.gpu_address)
     if gpu.reason:
         say(name == "torch-cpu", "sensors", gpu.reason)
         return
@@ -312,7 +312,7 @@ def sensors(name: str, torch: Any) -> None:
 def versions(name: str, torch: Any) -> None:
     backend = opened(name, "fp32")
     say(None, "device", str(backend.describe()))
-    cache = backend.last_level_cache()
+    cache = backend.memory.last_level_cache()
     say(bool(cache[0]), "last-level cache", str(cache))
     if name == "torch-cuda":
         free, total = torch.cuda.mem_get_info()

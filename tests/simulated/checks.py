@@ -20,6 +20,7 @@ from siliconprof.analyse import step_parts
 from siliconprof.analyse.operator_rows import FRAMEWORK
 from siliconprof.backends import _cuda_driver
 from siliconprof.backends._step import Compilation, Operator
+from siliconprof.backends._torch_stepper import on_device
 from siliconprof.session.cell_run import CellRun
 from siliconprof.session.timing import PhaseClock, call_s
 from siliconprof.store import model
@@ -93,11 +94,11 @@ def test_simulated_card_says_what_it_is() -> None:
     described = backend.describe()
     assert described["cudnn_allow_tf32"] and described["float32_matmul_precision"] == "high"
     assert not opened().describe()["cudnn_allow_tf32"]
-    assert backend.last_level_cache()[0] == H200.l2_bytes
-    assert backend.gpu_address() == ("nvidia", f"GPU-{UUID}")
+    assert backend.memory.last_level_cache()[0] == H200.l2_bytes
+    assert backend.gpu_address == ("nvidia", f"GPU-{UUID}")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gpu(), "card", replace(H200, name=f"{H200.name} MIG 1g.18gb"))
-        assert backend.gpu_address()[1].startswith("MIG-fa4e")
+        assert opened().gpu_address[1].startswith("MIG-fa4e")
 
 
 @pytest.mark.parametrize("direction", ["host-to-device", "device-to-host"])
@@ -125,7 +126,7 @@ def test_simulated_card_gets_a_batch_without_a_wait() -> None:
     backend, line = opened(), gpu().line
     a = backend.arrays.normal((512, 512), 0)
     backend.arrays.matmul(a, a)
-    moved = backend.on_device({"images": np.ones((64, 28, 28), np.float32)})
+    moved = on_device(backend, {"images": np.ones((64, 28, 28), np.float32)})
     assert line.end > line.now()  # the product is still under way
     backend.clock.synchronize()
     assert moved["images"].device.type == "cuda" and float(moved["images"].sum()) == 64 * 28 * 28
@@ -164,13 +165,13 @@ def test_simulated_card_says_which_attention_it_has_and_what_compiling_needs(
     assert kernels["attention"] == "_scaled_dot_product_cudnn_attention"
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.setattr("siliconprof.backends.torch_cuda.find_spec", lambda name: None)
-    assert "Triton" in backend.cannot_compile("gpu")
+    assert "Triton" in backend.features.cannot_compile("gpu")
     monkeypatch.setattr("siliconprof.backends.torch_cuda.find_spec", lambda name: name)
     with monkeypatch.context() as patch:
         patch.setattr("siliconprof.backends.torch_cuda.sysconfig.get_path", lambda name: "/nowhere")
-        assert "/nowhere/Python.h is missing" in backend.cannot_compile("gpu")
+        assert "/nowhere/Python.h is missing" in backend.features.cannot_compile("gpu")
     monkeypatch.setenv("PATH", "")
-    assert "C compiler" in backend.cannot_compile("gpu")
+    assert "C compiler" in backend.features.cannot_compile("gpu")
 
 
 def test_simulated_card_counts_what_a_step_launches_on_it() -> None:

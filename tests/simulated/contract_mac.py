@@ -63,9 +63,9 @@ def waiting_counts(name: str) -> None:
 def what_only_a_gpu_has(name: str) -> None:
     """Limits, transfers, a kernel of one's own: none of it is reached on a CPU."""
     backend = opened(name)
-    assert backend.gpu_address() == ("apple", "")
+    assert backend.gpu_address == ("apple", "")
     assert backend.memory.recommended_bytes() == PLAYED["recommended_bytes"]
-    assert backend.last_level_cache()[0] is None
+    assert backend.memory.last_level_cache()[0] is None
     for direction in ("host-to-device", "device-to-host"):
         assert backend.kernels.transfer(direction, True, 1000, 0)[0] is None
         transfer, means = backend.kernels.transfer(direction, False, 1000, 0)
@@ -96,7 +96,7 @@ def operators_are_told(workload: Any, batch: Any) -> None:
         if watches:
             operators.end()
         losses.append(loss())
-    found = operators.part({"forward_s": [1.0]})["operators"]
+    found = operators.of_point({"forward_s": [1.0]})["operators"]
     assert found["reason"] is None
     assert all(len(row["seconds"]) == 2 for row in found["rows"])  # of the steps after the listing
     alone = backend.stepper(workload, 5)

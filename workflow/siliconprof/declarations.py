@@ -148,7 +148,7 @@ def libraries_with(framework: str) -> list[str]:
         backend = plugins.load("backends", name)
         if backend.framework == framework:
             names.update(backend.LIBRARIES)
-            if backend.offload is None:
+            if backend.features.offload is None:
                 names.update(*(trainer.OFFLOAD_LIBRARIES for trainer in trainers))
     return sorted(names)
 

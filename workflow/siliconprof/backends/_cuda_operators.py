@@ -28,15 +28,13 @@ EMPTY_PAIRS = 20  # pairs of events with nothing between them
 
 
 class TimedOperator(NamedTuple):
-    """An operator and the events around it."""
-
     kind: str
     start: Any
     end: Any
 
 
 class CudaProfiler(TorchProfiler):
-    """Times operators by events of the device's own."""
+    """Times operators by CUDA events."""
 
     def __init__(self, cuda: Any) -> None:
         super().__init__("cuda")
@@ -81,7 +79,7 @@ class _Lead:
         self.first: Any = None  # event after the first operator since the last sleep
 
     def sleep(self) -> None:
-        """Have the device sleep, from when it has done what it was given."""
+        """Have the device sleep once it has done what it was given."""
         self.cuda._sleep(math.ceil(self.sleep_s * CYCLES_PER_S))
         self.dispatched, self.began, self.first = 0, time.perf_counter(), None
 

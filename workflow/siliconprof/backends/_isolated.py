@@ -1,8 +1,8 @@
-"""One operator of a training step by itself: of a step of which nothing is computed, timed on its own.
+"""The operators of a training step that is traced and not computed, each timed by itself.
 
 A step's operators repeat: some 250 are distinct, whatever the depth. Whether an operand comes from
-a cache decides how long an operator takes, so calls are alike only if their operands were last used
-about as long ago: with more bytes moved since than the last-level cache holds, an operand is cold.
+a cache decides how long an operator takes, so two calls are alike only if the same operands are cold:
+those since whose last use more bytes were moved than the last-level cache holds.
 """
 
 from __future__ import annotations
@@ -14,30 +14,30 @@ from typing import Any, NamedTuple
 from siliconprof.backends._step import Operator
 from siliconprof.hosts import caches, machine
 
-SMALL_BYTES = 2**16  # of an operand: where it comes from does not matter
+SMALL_BYTES = 2**16  # of an operand: smaller ones count as cached
 ALIGNED = 64  # elements
 # glibc gives larger blocks back to the system, to begin with (mallopt(3), M_MMAP_THRESHOLD).
 MAPPED_BYTES = 2**17
-VALUE = 0.05  # of what is no integer; those are 1, so that they index anything
+VALUE = 0.05  # of floats; integers are 1, so that they are valid indices
 
 
 class Call(NamedTuple):
-    """An operator of a step of which nothing was computed."""
+    """An operator of a step that was traced."""
 
     operator: Operator
     alike: Hashable  # equal for calls that do the same on operands laid out and cached alike
-    # Makes operands of its own; what it returns runs the operator once and returns seconds.
+    # Allocates operands; returns a function that runs the operator once and returns its seconds.
     alone: Callable[[], Callable[[], float]]
 
 
 def give_memory_back() -> None:
-    """Give what is free back to the system, so that the pages of the next result fault."""
+    """Return free memory to the system, so that the pages of the next result fault."""
     if not machine.is_mac():
         ctypes.CDLL(None).malloc_trim(0)
 
 
 class Reuse:
-    """Which operands a step's operators find in the last cache, by the bytes moved since their last use."""
+    """Predicts which operands a step's operators find in the last-level cache, by the bytes moved since."""
 
     def __init__(self) -> None:
         self.cache_bytes = caches.beyond_bytes(caches.last_level_bytes()[0]) // 2
@@ -45,12 +45,12 @@ class Reuse:
         self._last: dict[Hashable, int] = {}
 
     def cold(self, arrays: Iterable[Hashable]) -> tuple[bool, ...]:
-        """Of each operand whether it comes from memory."""
+        """Whether each operand comes from memory."""
         oldest = self._moved_bytes - self.cache_bytes
         return tuple(self._last.get(name, -1) < max(oldest, 0) for name in arrays)
 
     def used(self, arrays: Iterable[Hashable], moved_bytes: int) -> None:
-        """An operator has read and written some arrays."""
+        """Note that an operator has read or written these arrays."""
         self._moved_bytes += moved_bytes
         self._last |= dict.fromkeys(arrays, self._moved_bytes)
 
@@ -59,7 +59,7 @@ class ColdMemory:
     """A large flat array whose regions are used in turn, so that each comes from memory.
 
     Args:
-        make: elements -> an array of so many.
+        make: allocates an array of so many elements.
         width: bytes of an element.
     """
 

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 SCALE = 0.5  # of the triad, a = b + SCALE * c
 SUMMED = 64  # values that a reduction adds up
 DRAWN = 1_000_003  # values drawn for a long array; a prime, so that no two parts of it are alike
+SAMPLED_VALUES = 2**16  # values that `Arrays.sampled` takes
 HOST_TO_DEVICE = "host-to-device"
 DEVICE_TO_HOST = "device-to-host"
 
@@ -43,7 +44,7 @@ class Kernels(Protocol):
 
     writes_into: ClassVar[bool] = True  # a `Stream` writes into memory that exists already
     queue_depth: ClassVar[int | None] = None  # launches under way before one waits; None = no end
-    # Why compiling a kernel of one's own is one with its first launch; None = it is not.
+    # Why a kernel is compiled within its first launch; None = it is compiled before.
     compiles_at_launch: ClassVar[str | None] = None
 
     def stream(self, kernel: str) -> Stream:
@@ -70,7 +71,7 @@ class Kernels(Protocol):
 
 
 class TorchKernels(Kernels):
-    """Torch's own, on a CPU."""
+    """torch's kernels, on a CPU."""
 
     def __init__(self, torch: Any, device: Any) -> None:
         self.torch, self.device = torch, device
@@ -107,7 +108,7 @@ class TorchKernels(Kernels):
 
 
 class TorchGpuKernels(TorchKernels):
-    """The same on a device with tensors of its own."""
+    """torch's kernels on a GPU, and transfers."""
 
     def transfer(
         self, direction: str, pinned: bool, count: int, seed: int
@@ -128,7 +129,7 @@ class TorchGpuKernels(TorchKernels):
 
 
 class MlxKernels(Kernels):
-    """MLX's, each of which makes a new array, and one of Metal's or CUDA's."""
+    """MLX's kernels, each of which makes a new array, and an empty one in Metal or CUDA."""
 
     writes_into = False
     # With more than ten tasks under way `async_eval` waits for one (mlx/transforms.cpp), and a launch

@@ -1,4 +1,4 @@
-"""What Metal says where macOS aborts a command buffer, whatever the framework makes of that.
+"""What Metal prints when macOS aborts a command buffer, which frameworks may not report.
 
 torch 2.13 on MPS does not report one: its step is short and its arrays hold what was there before
 (pytorch pull request 193571). MLX ends with an exception (mlx issue 3267). No Mac was at hand: the

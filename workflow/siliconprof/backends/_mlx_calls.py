@@ -30,7 +30,7 @@ class Primitive(NamedTuple):
 
 
 class UnknownPrimitive(Exception):
-    """A primitive that cannot be called from Python, or was called otherwise; it is named."""
+    """A primitive that cannot be called from Python, or gives another result; the message names it."""
 
 
 def call(mx: Any, primitive: Primitive, inputs: Sequence[Any]) -> list[Any]:

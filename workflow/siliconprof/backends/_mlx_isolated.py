@@ -1,7 +1,7 @@
-"""The operators of a training step in MLX of which nothing is computed, and each of them alone.
+"""The operators of a training step in MLX that is traced and not computed, each timed alone.
 
-Weights are one value, repeated by a view; the step's graph is told without evaluating it. What a
-primitive is timed on are arrays of its own, seen through the views that it has in the step.
+Weights are one value, broadcast; the step's graph is read without evaluating it. Each primitive is timed
+on arrays of its own, seen through the same views as in the step.
 """
 
 from __future__ import annotations
@@ -37,7 +37,6 @@ IN_PLACE = {*ELEMENTWISE, *PARTLY, "Softmax"}
 
 
 def calls(backend: Any, workload: Any, batch: Any) -> list[Call]:
-    """See `Backend.isolated_calls`."""
     mx, shapes = backend.mx, workload.weights.shapes
     workload.weights.initial = lambda seed: (
         (name, mx.broadcast_to(mx.array(VALUE), shape)) for name, shape in shapes.items()
@@ -67,8 +66,8 @@ def calls(backend: Any, workload: Any, batch: Any) -> list[Call]:
         results = [name for name, *_ in primitive.outputs]
         reuse.used([*operands, *results], primitive.operator.bytes)
         fresh = not lasting.isdisjoint(results)
-        seen = [alone.seen(name) for name in primitive.inputs]
-        own = str(primitive.arguments), primitive.operator.inputs, *seen
+        views = [alone.view_text(name) for name in primitive.inputs]
+        own = str(primitive.arguments), primitive.operator.inputs, *views
         whole = {name for name, is_cold in zip(operands, cold, strict=True) if is_cold}
         alike = primitive.name, *own, cold, tuple(name in own_spent for name in operands), fresh
         timed = partial(alone.timed, primitive, whole, own_spent, fresh)
@@ -77,7 +76,7 @@ def calls(backend: Any, workload: Any, batch: Any) -> list[Call]:
 
 
 class _Alone:
-    """Primitives of a step's graph, each on arrays of its own.
+    """Times the primitives of a step's graph, each on arrays of its own.
 
     Args:
         makers: array -> the primitive that makes it.
@@ -105,19 +104,19 @@ class _Alone:
         return name in self.makers and self.makers[name].name in VIEWS
 
     def operand(self, name: str) -> str:
-        """The array that is seen through views."""
+        """The array below an array's views."""
         while self._is_view(name):
             name = self.makers[name].inputs[0]
         return name
 
     def lasting(self, graph: StepGraph, spent: Sequence[set[str]]) -> set[str]:
-        """Results whose memory lasts until the optimizer, or beyond it: of a gradient, a moment, a weight.
+        """Results that live until the optimizer's update, or longer: gradients, moments, weights.
 
-        It is free again when the next step ends, and given back to the system in between: its pages
-        fault.
+        Their memory is free again when the next step ends, and is returned to the system in between, so that
+        their pages fault.
 
         Args:
-            spent: of each primitive, operands that nothing else uses, in whose memory its result may be.
+            spent: for each primitive, operands that nothing uses later; its result may take their memory.
         """
         first: dict[str, str] = {}  # array -> the one that was first in its memory
         before_update, found = set[str](), set[str]()
@@ -137,14 +136,14 @@ class _Alone:
         return {name for name in found if self._bytes(name) >= MAPPED_BYTES}
 
     def _laid_out(self, name: str, flat: Any) -> Any:
-        """An operand of values in memory."""
+        """A flat array as the operand, in its order in memory."""
         shape, _ = self.layouts[name]
         order = self.orders.get(name) or tuple(range(len(shape)))
         in_memory = flat.reshape([shape[axis] for axis in order])
         return in_memory.transpose([order.index(axis) for axis in range(len(shape))])
 
-    def seen(self, name: str) -> str:
-        """The views through which an array is seen, and how it lies in memory, in words."""
+    def view_text(self, name: str) -> str:
+        """The views through which an array is seen, and its order in memory."""
         words = []
         while self._is_view(name):
             maker = self.makers[name]
@@ -153,7 +152,7 @@ class _Alone:
         return f"{' '.join(words)} {name in self.constants} {self.orders.get(name)}"
 
     def _evaluating_s(self) -> float:
-        """Seconds that evaluating takes by itself, of a view."""
+        """Seconds of `mx.eval` itself, measured on a view."""
         view = self.mx.expand_dims(self.value, 0)
         start = perf_counter()
         self.mx.eval(view)
@@ -162,12 +161,12 @@ class _Alone:
     def timed(
         self, primitive: Primitive, cold: set[str], spent: set[str], fresh: bool
     ) -> Callable[[], float]:
-        """Measures seconds of a call, less what evaluating costs.
+        """A function that measures the seconds of a call, less those of `mx.eval` itself.
 
         Args:
             cold: operands that come from memory.
-            spent: those that nothing else uses, so that MLX may write its result there.
-            fresh: whether its result's pages fault.
+            spent: those that nothing uses later, so that MLX may write its result there.
+            fresh: whether the pages of its result fault.
         """
         mx, operands = self.mx, {*map(self.operand, primitive.inputs)}
         large = {

@@ -27,16 +27,16 @@ FORWARD, BACKWARD, OTHER_PHASE, OPTIMIZER_PHASE = (
     "other_s",
     "optimizer_s",
 )
-# They compute nothing and copy nothing.
+# Primitives that compute nothing and copy nothing.
 VIEWS = ("Broadcast", "Transpose", "Squeeze", "ExpandDims", "Unflatten", "AsStrided")
-# Whose results are laid out in memory as their operands are, where those agree.
+# Primitives whose result is laid out in memory as their operands are, if those agree.
 ELEMENTWISE = {*PLAIN_PRIMITIVES, "AsType", "Sqrt"} - {"Matmul"}
 # An array's axes from the outermost in memory to the innermost; None where it is not dense.
 MemoryOrder = tuple[int, ...] | None
 
 
 class MlxProfiler(Profiler):
-    """Has a stepper tell the primitives of its step's graph, views left out."""
+    """Lists and times the primitives of a step's graph, without views; the stepper runs them."""
 
     def __init__(self, mx: Any, on_gpu: bool, memory: Any) -> None:
         self.mx, self.on_gpu, self.memory = mx, on_gpu, memory
@@ -80,7 +80,7 @@ class MlxProfiler(Profiler):
 
     @contextmanager
     def _watch(self, describes: bool) -> Iterator[list[Any]]:
-        """What the step inside finds; the most memory that it holds does not count."""
+        """A list that the step inside fills; its memory does not count in the peak."""
         peak_bytes = self.memory.peak_bytes()
         self.watched, self.describes = [], describes
         try:
@@ -91,7 +91,7 @@ class MlxProfiler(Profiler):
 
 
 class StepGraph:
-    """The graph of a stepper's whole step; `UnknownPrimitive` where MLX does not tell it."""
+    """The graph of a stepper's whole step; raises `UnknownPrimitive` where MLX does not export it."""
 
     def __init__(self, stepper: Any, arrays: Any) -> None:
         from mlx.utils import tree_flatten, tree_unflatten
@@ -191,11 +191,10 @@ class StepGraph:
         return _bursts.seconds_each(burst)
 
     def _net(self, times: Sequence[float]) -> list[tuple[str, float]]:
-        """Kind and seconds of each operator, without what evaluating costs by itself.
+        """Kind and seconds of each operator, less the cost of `mx.eval` itself.
 
-        That scatters far more than small operators last, so what is left of one may be less than
-        nothing; where it was cut off at 0, or their median was taken off, many small ones would sum
-        to a multiple of what they last.
+        That cost scatters by far more than small operators last, so a difference may be negative. Cut off
+        at 0, or with the median of the cost, many small operators would sum to a multiple of their time.
         """
         by_primitive = list(zip(self.primitives, times, strict=True))
         views = [seconds for primitive, seconds in by_primitive if primitive.name in VIEWS]
@@ -220,10 +219,10 @@ class StepGraph:
 
 @contextmanager
 def _loss_spelled_out(mx: Any) -> Iterator[None]:
-    """Have cross entropy traced as the primitives that it consists of.
+    """Trace cross entropy as the primitives that it consists of.
 
-    On a GPU `nn.losses.cross_entropy` takes `mx.fast.cross_entropy`, of whose primitive
-    `mx.export_function` knows nothing (mlx/export.cpp, PrimitiveFactory).
+    On a GPU `nn.losses.cross_entropy` takes `mx.fast.cross_entropy`, whose primitive
+    `mx.export_function` does not know (mlx/export.cpp, PrimitiveFactory).
     """
 
     def spelled_out(logits: Any, targets: Any) -> Any:
@@ -239,7 +238,7 @@ def _loss_spelled_out(mx: Any) -> Iterator[None]:
 
 
 def _phases(told: Sequence[Mapping[str, Any]], ends: Mapping[str, Sequence[str]]) -> list[str]:
-    """The phase of each primitive: the first at whose end its result is needed."""
+    """The phase of each primitive: the first whose outputs need its result."""
     maker = {name: i for i, event in enumerate(told) for name, *_ in event["outputs"]}
     phases: dict[int, str] = {}
     for phase, outputs in ends.items():
@@ -254,14 +253,14 @@ def _phases(told: Sequence[Mapping[str, Any]], ends: Mapping[str, Sequence[str]]
 
 
 def _repeats(told: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """An array -> the one that it repeats."""
+    """Broadcast array -> the array that it repeats."""
     return {e["outputs"][0][0]: e["inputs"][0] for e in told if e["name"] == "Broadcast"}
 
 
 def _primitive(
     event: Mapping[str, Any], phase: str, repeats: Mapping[str, Any], kind: str
 ) -> Primitive:
-    """A primitive of a phase; `repeats`: an array -> the one that it repeats, which is read."""
+    """A primitive of a phase; of a broadcast operand the array that it repeats is read."""
     name, outputs = event["name"], event["outputs"]
     read = [repeats.get(array[0], array) for array in event["inputs"]]
     texts = [f"{dtype}{list(shape)}".removeprefix("mlx.core.") for _, shape, dtype in read]

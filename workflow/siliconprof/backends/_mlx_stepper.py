@@ -9,19 +9,71 @@ from typing import Any, NamedTuple
 from siliconprof.backends import _step
 from siliconprof.backends._mlx_calls import UnknownPrimitive
 from siliconprof.backends._mlx_operators import StepGraph
-from siliconprof.backends._step import Compilation, Stepper
+from siliconprof.backends._step import Compilation, Inference, Stepper
 
 STATE = {"exp_avg": "m", "exp_avg_sq": "v"}  # torch's names of AdamW's moments -> MLX's
 
 
 class Step(NamedTuple):
-    """What a training step makes, as trees of arrays."""
+    """The results of a training step, as trees of arrays."""
 
     scalars: list[Any]  # loss, and the gradients' norm if they are clipped
     gradients: Any
     clipped: Any  # the gradients that the optimizer uses
     parameters: Any
     state: Any  # of the optimizer
+
+
+class MlxInference(Inference):
+    """Forward passes with the stepper's current weights."""
+
+    def __init__(self, stepper: MlxStepper) -> None:
+        self.stepper = stepper
+
+    def evaluate(self, batch: Any) -> float:
+        return self._without_dropout(self.stepper.loss, batch).item()
+
+    def outputs(self, batch: Any) -> Any:
+        import numpy as np
+
+        stepper = self.stepper
+
+        def output(parameters: Any, arrays: Any) -> Any:
+            arrays = stepper.put(parameters, arrays)
+            return stepper.workload.mlx.output(stepper.model, arrays).astype(
+                stepper.backend.mx.float32
+            )
+
+        return np.array(self._without_dropout(output, batch))
+
+    def _without_dropout(self, function: Callable[[Any, Any], Any], batch: Any) -> Any:
+        stepper = self.stepper
+        stepper.model.eval()
+        try:
+            return function(stepper.parameters, stepper.arrays(batch))
+        finally:
+            stepper.model.train()
+            stepper.model.update(stepper.parameters)  # frees the arrays of this pass that it held
+
+    def forward(self, batch: Any) -> Callable[[], None]:
+        """Each launch also builds the graph of the forward pass."""
+        stepper, arrays = self.stepper, self.stepper.arrays(batch)
+        return lambda: stepper.backend.mx.eval(stepper.loss(stepper.parameters, arrays))
+
+    def dtypes(self, batch: Any) -> dict[str, Any]:
+        """The activation's is that of the model's own output."""
+        from mlx.utils import tree_flatten
+
+        stepper = self.stepper
+        arrays = stepper.put(stepper.parameters, stepper.arrays(batch))
+        output = stepper.workload.mlx.output(stepper.model, arrays)
+        trained = [value for _, value in tree_flatten(stepper.parameters)]
+        weight = next(value for value in trained if value.ndim >= 2)
+        return {
+            "trained_parameters": sum(value.size for value in trained),
+            "master_weights": str(weight.dtype).removeprefix("mlx.core."),
+            "activations": str(output.dtype).removeprefix("mlx.core."),
+        }
 
 
 class MlxStepper(Stepper):
@@ -40,7 +92,7 @@ class MlxStepper(Stepper):
         self.model.train()
         self.parameters = self.model.trainable_parameters()
         trained = {name for name, _ in tree_flatten(self.parameters)}
-        # What adapters sit on; it too is cast in every step, as an autocast would do.
+        # Weights below adapters; they too are cast in every step, as autocast would do.
         frozen = tree_unflatten(
             [(n, value) for n, value in tree_flatten(self.model.parameters()) if n not in trained]
         )
@@ -73,6 +125,7 @@ class MlxStepper(Stepper):
         self.traces = 0  # of the step by the compiler
         compiles = workload.parameters.get("compile")
         self.compiled = mx.compile(self._traced) if compiles else None
+        self.inference = MlxInference(self)
 
     def arrays(self, batch: Any) -> dict[str, Any]:
         """The batch as MLX arrays, floats in our dtype."""
@@ -83,7 +136,7 @@ class MlxStepper(Stepper):
         }
 
     def step(self, batch: Any, clock: Any) -> Callable[[], float]:
-        """Evaluating a whole step is one call at its end."""
+        """A whole step is evaluated by one call at its end."""
         arrays = self.arrays(batch)
         clock.edge("data_s")
         rate = self.workload.learning_rate_at(self.steps)
@@ -127,7 +180,7 @@ class MlxStepper(Stepper):
         return loss.item
 
     def _watched(self, arrays: Any, clock: Any, found: list[Any]) -> Callable[[], float]:
-        """A step whose operators are listed, or one that runs them one by one."""
+        """A step that lists its operators, or runs them one by one."""
         if self.backend.profiler.describes:
             try:
                 self._graph = StepGraph(self, arrays)
@@ -147,7 +200,7 @@ class MlxStepper(Stepper):
         return scalars[0].item
 
     def _evaluate(self, scalars: list[Any], clock: Any) -> None:
-        """Have a step's results computed, and wait for them unless the clock does not."""
+        """Have the step's results computed, and wait for them if the clock does."""
         mx = self.backend.mx
         (mx.eval if clock.waits else mx.async_eval)(self.parameters, self.optimizer.state, scalars)
 
@@ -181,27 +234,6 @@ class MlxStepper(Stepper):
 
     def gradient_norm(self) -> float | None:
         return None if self.norm is None else self.norm.item()
-
-    def evaluate(self, batch: Any) -> float:
-        return self._untrained(lambda: self.loss(self.parameters, self.arrays(batch))).item()
-
-    def outputs(self, batch: Any) -> Any:
-        import numpy as np
-
-        def output() -> Any:
-            arrays = self.put(self.parameters, self.arrays(batch))
-            return self.workload.mlx.output(self.model, arrays).astype(self.backend.mx.float32)
-
-        return np.array(self._untrained(output))
-
-    def _untrained(self, forward: Callable[[], Any]) -> Any:
-        """The result of a forward pass without dropout, of which nothing is kept."""
-        self.model.eval()
-        try:
-            return forward()
-        finally:
-            self.model.train()
-            self.model.update(self.parameters)  # frees the arrays of this pass that it held
 
     def save(self, path: Path) -> None:
         from mlx.utils import tree_flatten
@@ -240,25 +272,6 @@ class MlxStepper(Stepper):
         self.model.update(self.parameters)  # frees the weights that it had
         mx.eval(self.parameters, self.optimizer.state)
         self.steps = int(metadata[_step.STEPS_KEY])
-
-    def forward_only(self, batch: Any) -> Callable[[], None]:
-        """Building the graph of the forward pass is in it."""
-        arrays = self.arrays(batch)
-        return lambda: self.backend.mx.eval(self.loss(self.parameters, arrays))
-
-    def dtypes(self, batch: Any) -> dict[str, Any]:
-        """The activation's is that of the model's own output."""
-        from mlx.utils import tree_flatten
-
-        arrays = self.put(self.parameters, self.arrays(batch))
-        output = self.workload.mlx.output(self.model, arrays)
-        trained = [value for _, value in tree_flatten(self.parameters)]
-        weight = next(value for value in trained if value.ndim >= 2)
-        return {
-            "trained_parameters": sum(value.size for value in trained),
-            "master_weights": str(weight.dtype).removeprefix("mlx.core."),
-            "activations": str(output.dtype).removeprefix("mlx.core."),
-        }
 
 
 def clipped(mx: Any, gradients: Any, max_norm: float) -> tuple[Any, Any]:

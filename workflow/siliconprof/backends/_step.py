@@ -1,7 +1,7 @@
-"""The interface of a training step in a framework, what is told of it, and its state as a file.
+"""The interface of a training step in a framework, and its state as a file.
 
-A training's state is one safetensors file, of the same names in torch and MLX. A trained weight stands
-under its own name, so that any reader of safetensors finds the model; its AdamW moments follow as
+A training's state is one safetensors file with the same names in torch and MLX. A trained weight has its
+own name, so that any reader of safetensors finds the model; its AdamW moments are
 `optimizer.{name}.exp_avg` and `….exp_avg_sq`. The metadata hold the number of steps and of updates.
 Format: huggingface.co/docs/safetensors.
 """
@@ -32,11 +32,31 @@ class Operator(NamedTuple):
     """One operator of a training step, as the framework hands it to the device."""
 
     kind: str  # the framework's name of it
-    role: str  # module whose it is, layers together: `h.*.attn`, or optimizer; "" where unknown
+    role: str  # its module, layers together: `h.*.attn`, or optimizer; "" where unknown
     phase: str  # `timing.PHASES` names them
     inputs: str  # dtype, shape, and strides where not row by row, of each
     flops: int | None  # None where no formula is known: what is no product
     bytes: int  # read and written, each operand once
+
+
+class Inference:
+    """Forward passes of a model that a `Stepper` trains; they change nothing of the training."""
+
+    def evaluate(self, batch: Any) -> float:
+        """The loss on a batch without dropout."""
+        raise NotImplementedError
+
+    def outputs(self, batch: Any) -> Any:
+        """The model's output on a batch without dropout: a float32 numpy array."""
+        raise NotImplementedError
+
+    def forward(self, batch: Any) -> Callable[[], None]:
+        """A launcher of the forward pass and its loss on a batch, which is on the device by then."""
+        raise NotImplementedError
+
+    def dtypes(self, batch: Any) -> dict[str, Any]:
+        """`trained_parameters`, and dtypes of `master_weights` and `activations` in a real pass."""
+        raise NotImplementedError
 
 
 class Stepper:
@@ -47,6 +67,8 @@ class Stepper:
     as a float, to be called after the clock has stopped.
     """
 
+    inference: Inference
+
     def step(self, batch: Any, clock: Any) -> Callable[[], float]:
         """Run one step on a batch: name -> numpy array whose first axis is the batch."""
         raise NotImplementedError
@@ -56,19 +78,11 @@ class Stepper:
         return None
 
     def updates(self) -> int | None:
-        """Steps but those that a gradient scaler has skipped; None where it skips none. It may wait."""
+        """Steps without those that a gradient scaler has skipped; None without a scaler. It may wait."""
         return None
 
     def gradient_norm(self) -> float | None:
         """Joint norm of the last step's gradients before clipping; None where nothing is clipped."""
-        raise NotImplementedError
-
-    def evaluate(self, batch: Any) -> float:
-        """The loss on a batch without training and without dropout."""
-        raise NotImplementedError
-
-    def outputs(self, batch: Any) -> Any:
-        """The model's output on a batch without training: a float32 numpy array."""
         raise NotImplementedError
 
     def save(self, path: Path) -> None:
@@ -79,21 +93,13 @@ class Stepper:
         """Restore what `save` wrote for the same model; a `UserError` where it is damaged."""
         raise NotImplementedError
 
-    def forward_only(self, batch: Any) -> Callable[[], None]:
-        """What runs the forward pass alone, on a batch that is on the device; it keeps nothing."""
-        raise NotImplementedError
-
     def weights(self) -> Mapping[str, Any]:
-        """The trained weights of the moment by name; empty where nothing tells them."""
+        """The current trained weights by name; empty where they cannot be read."""
         return {}
 
     def persistent_arrays(self) -> list[Any]:
         """Arrays that exist between two steps: weights, buffers, the optimizer's state."""
         return []
-
-    def dtypes(self, batch: Any) -> dict[str, Any]:
-        """`trained_parameters`, and dtypes of `master_weights` and `activations` in a real pass."""
-        raise NotImplementedError
 
 
 def moment(name: str, kind: str) -> str:

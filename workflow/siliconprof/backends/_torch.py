@@ -6,15 +6,16 @@ import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
+from functools import partial
 from itertools import accumulate
 from typing import Any, ClassVar
 
 from siliconprof.backends import _isolated, _torch_isolated
-from siliconprof.backends._kernels import DRAWN, TorchKernels
+from siliconprof.backends._kernels import DRAWN, SAMPLED_VALUES, TorchKernels
 from siliconprof.backends._step import Stepper
 from siliconprof.backends._torch_operators import TorchProfiler
 from siliconprof.backends._torch_stepper import ADAMW, TorchStepper
-from siliconprof.backends.base import SAMPLED_VALUES, Arrays, Backend, Clock, Memory
+from siliconprof.backends.base import Arrays, Backend, Clock, Features, Memory
 from siliconprof.store.cell import PRECISIONS
 
 SDP_KERNELS = {
@@ -26,14 +27,14 @@ SDP_KERNELS = {
 
 
 class TorchPart:
-    """A part of a backend that is open on a device of torch's."""
+    """A part of a backend on a torch device."""
 
     def __init__(self, torch: Any, device: Any) -> None:
         self.torch, self.device = torch, device
 
 
 class TorchClock(TorchPart, Clock):
-    """The host's, for a CPU."""
+    """The host's clock, for a CPU."""
 
     def blocked_autorange(
         self, operation: Callable[[], Any], min_run_time_s: float
@@ -56,7 +57,7 @@ class TorchClock(TorchPart, Clock):
 
 
 class CpuMemory(Memory):
-    """Which only torch's profiler sees."""
+    """The memory of a CPU, of which only torch's profiler knows."""
 
     means = "torch counts no memory on a CPU; the resident set stands for it"
     peak_means = (
@@ -91,8 +92,6 @@ class CpuMemory(Memory):
 
 
 class TorchArrays(TorchPart, Arrays):
-    """Tensors."""
-
     def __init__(self, torch: Any, device: Any, dtype: Any, autocast: Callable[[], Any]) -> None:
         super().__init__(torch, device)
         self.dtype, self.autocast = dtype, autocast
@@ -138,18 +137,22 @@ class TorchArrays(TorchPart, Arrays):
         return flat[:: -(-flat.numel() // SAMPLED_VALUES) or 1].float().cpu().numpy().copy()
 
     def repeated_normal(self, count: int) -> Any:
-        return self.normal_block.repeat(-(-count // DRAWN))[:count]
+        return self.normal((DRAWN,), 0).repeat(-(-count // DRAWN))[:count]
+
+
+class TorchFeatures(Features):
+    precisions: ClassVar[Mapping[str, str | None]] = dict.fromkeys(PRECISIONS)
+    adamws = tuple(ADAMW)
 
 
 class TorchBackend(Backend):
     """PyTorch on one device."""
 
+    features: Features = TorchFeatures()
     framework = "torch"
     packages: ClassVar[Sequence[str]] = ("torch",)
     LIBRARIES: ClassVar[Sequence[str]] = ("torch", "triton")
     torch_device: ClassVar[str]
-    precisions: ClassVar[Mapping[str, str | None]] = dict.fromkeys(PRECISIONS)
-    adamws = tuple(ADAMW)
     # Whether a batch is copied from page-locked memory: from other memory the host waits for it.
     pins: ClassVar[bool] = False
 
@@ -161,9 +164,9 @@ class TorchBackend(Backend):
             import torch
         except Exception as error:  # a broken install raises more than ImportError
             return False, f"torch cannot be imported: {error}"
-        return self.available_to(torch)
+        return self._available(torch)
 
-    def available_to(self, torch: Any) -> tuple[bool, str]:
+    def _available(self, torch: Any) -> tuple[bool, str]:
         """`available`, once torch has been imported."""
         return True, f"torch {torch.__version__}"
 
@@ -180,17 +183,14 @@ class TorchBackend(Backend):
         torch.backends.cudnn.allow_tf32 = precision == "tf32"
         self.dtype = {"fp16": torch.float16, "bf16": torch.bfloat16}.get(precision, torch.float32)
         self.autocast_dtype = {"amp-fp16": torch.float16, "amp-bf16": torch.bfloat16}.get(precision)
+        self.autocast: Callable[[], Any] = nullcontext  # makes the context of a forward pass
+        if self.autocast_dtype:
+            self.autocast = partial(torch.autocast, self.device.type, dtype=self.autocast_dtype)
         self.clock = TorchClock(torch, self.device)
         self.memory = CpuMemory()
         self.profiler = TorchProfiler(self.device.type)
         self.kernels = TorchKernels(torch, self.device)
         self.arrays = TorchArrays(torch, self.device, self.dtype, self.autocast)
-
-    def autocast(self) -> Any:
-        """The context of the forward pass: autocast for AMP, else nothing."""
-        if self.autocast_dtype is None:
-            return nullcontext()
-        return self.torch.autocast(self.device.type, dtype=self.autocast_dtype)
 
     def describe(self) -> dict[str, Any]:
         torch = self.torch
@@ -203,25 +203,6 @@ class TorchBackend(Backend):
             "float32_matmul_precision": torch.get_float32_matmul_precision(),
             "cudnn_allow_tf32": torch.backends.cudnn.allow_tf32,
             "autocast_dtype": str(self.autocast_dtype) if self.autocast_dtype else None,
-        }
-
-    def tensors(self, batch: Mapping[str, Any]) -> dict[str, Any]:
-        """A batch of numpy arrays as tensors on the CPU: integers as int64, floats in our dtype."""
-        torch = self.torch
-        return {
-            name: torch.from_numpy(array).to(
-                torch.int64 if array.dtype.kind in "iu" else self.dtype
-            )
-            for name, array in batch.items()
-        }
-
-    def on_device(self, batch: Mapping[str, Any]) -> dict[str, Any]:
-        """A batch of numpy arrays as tensors on the device."""
-        return {
-            name: (tensor.pin_memory() if self.pins else tensor).to(
-                self.device, non_blocking=self.pins
-            )
-            for name, tensor in self.tensors(batch).items()
         }
 
     def isolated_calls(self, workload: Any, batch: Any, clock: Any) -> list[_isolated.Call]:
@@ -240,6 +221,6 @@ class TorchBackend(Backend):
 
 
 def compiler(variable: str, *commands: str) -> bool:
-    """Whether there is the compiler that a variable of the environment names, else one of these."""
+    """Whether the compiler that an environment variable names exists, else one of these commands."""
     own = os.environ.get(variable)
     return any(map(shutil.which, [own] if own else commands))

@@ -1,7 +1,7 @@
-"""The operators of a training step in torch of which nothing is computed, and each of them alone.
+"""The operators of a training step in torch that is traced and not computed, each timed alone.
 
-The step runs on fake tensors, which have shapes and no memory. What an operator is timed on are
-tensors of its own of the same layout.
+The step runs on fake tensors, which have shapes and no memory. Each operator is timed on real tensors
+of the same layouts.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ BEFORE_UPDATE = 3  # edges of a step's clock: data, forward and backward pass
 
 
 class TensorLayout(NamedTuple):
-    """Of a tensor."""
+    """Shape, strides and dtype of a tensor."""
 
     shape: tuple[int, ...]
     stride: tuple[int, ...]
@@ -47,7 +47,6 @@ class OperatorCall(NamedTuple):
 
 
 def calls(backend: Any, workload: Any, batch: Any, clock: Any) -> list[Call]:
-    """See `Backend.isolated_calls`."""
     import numpy as np
 
     torch, shapes = backend.torch, workload.weights.shapes
@@ -81,11 +80,11 @@ def calls(backend: Any, workload: Any, batch: Any, clock: Any) -> list[Call]:
 
 
 class _RecordedStep:
-    """Operators of a step as they were called.
+    """Records a step's operators as they are called.
 
     Attributes:
-        lasting: those whose result lasts until the optimizer: a gradient. All are freed at the step's
-            end, so that the next step's have pages that fault.
+        lasting: indices of operators whose result lives until the optimizer's update, as gradients do.
+            It is freed at the step's end, so that its pages fault in every step.
     """
 
     def __init__(self, clock: Any) -> None:
@@ -130,7 +129,7 @@ def _memory(tensor: Any) -> int:
 
 @contextmanager
 def fake_tensors(torch: Any) -> Iterator[None]:
-    """Tensors that are made in here have shapes and no memory; what torch does by values is patched."""
+    """Make all tensors in here fake, with shapes and no memory; patch what torch does by values."""
     from torch._subclasses import fake_tensor
     from torch.utils import _foreach_utils
     from transformers import masking_utils
@@ -139,12 +138,12 @@ def fake_tensors(torch: Any) -> Iterator[None]:
     from_numpy = torch.from_numpy
 
     def writable(array: Any) -> Any:
-        """Of an array without memory a fake tensor that can be written to."""
+        """A writable fake tensor in place of an array without memory."""
         real = from_numpy(array)
         return torch.empty(real.shape, dtype=real.dtype) if 0 in array.strides else real
 
     def one_text(position_ids: Any) -> None:
-        """What a batch of whole texts gives: it is computed as far as no value is looked at."""
+        """The result for a batch of whole texts, found without looking at values."""
         with suppress(fake_tensor.DataDependentOutputException):
             find_texts(position_ids)
 
@@ -168,7 +167,7 @@ def fake_tensors(torch: Any) -> Iterator[None]:
 
 
 def _converted(model: Any, *_: Any, dtype: Any = None, **__: Any) -> Any:
-    """`Module.to` for weights that are fake, whose data cannot be exchanged."""
+    """`Module.to` for fake weights, whose data cannot be replaced in place."""
     import torch
 
     made: dict[int, Any] = {}  # tied ones once
@@ -187,11 +186,11 @@ def _flat(torch: Any, dtype: Any, n: int) -> Any:
 def _alone(
     torch: Any, seen: OperatorCall, fresh: bool, cold: Callable[[Any], ColdMemory]
 ) -> Callable[[], float]:
-    """Measures seconds of a call, giving its result back included.
+    """A function that measures the seconds of a call, in which its result is freed again.
 
     Args:
-        fresh: whether its result's pages fault.
-        cold: where operands are that come from memory.
+        fresh: whether the pages of its result fault.
+        cold: gives the memory of cold operands by dtype.
     """
     from torch.utils._pytree import tree_unflatten
 
@@ -222,7 +221,7 @@ def _as_it_is(value: Any) -> Any:
 def _operand(
     torch: Any, layout: TensorLayout, cold: Callable[[Any], ColdMemory] | None
 ) -> Callable[[], Any]:
-    """Gives the tensor of a layout that the next call takes: the same, or each time one from memory."""
+    """A function that returns the tensor for the next call: a cold one is in a new region each time."""
     shape, stride, dtype = layout
     reach = sum((n - 1) * s for n, s in zip(shape, stride, strict=True)) + 1 if all(shape) else 0
     if cold is None or reach * dtype.itemsize < SMALL_BYTES:

@@ -1,10 +1,9 @@
-"""The operators of a training step in torch: whose they are, on what they work, how long they take.
+"""The operators of a training step in torch: their modules, their operands, how long they take.
 
-A dispatch mode sees every operator that torch hands to the device, below autograd; views, which
-move nothing, are left out, and on a GPU what works in the host's memory alone. Hooks tell modules:
-an operator of the forward pass is that of the innermost module under way, one of the backward pass
-that of the module in which its node of autograd's graph was made, or whose weight's gradient it
-adds up.
+A dispatch mode sees every operator below autograd; views, which move nothing, are left out, as is on a
+GPU what works in the host's memory alone. Hooks find an operator's module: in the forward pass the
+innermost that runs, in the backward pass the one in which its autograd node was made, or whose
+weight's gradient it accumulates.
 """
 
 from __future__ import annotations
@@ -31,13 +30,13 @@ LSTM: Mapping[str, tuple[int, int, int]] = {
     "aten::_lstm_mps": (0, 2, 2),
     "aten::lstm_mps_backward": (5, 8, 8),
 }
-OUTSIDE = "outside the model"  # the role of an operator of a pass that no module calls for
+OUTSIDE = "outside the model"  # the role of an operator that no module calls
 OPTIMIZER_ROLE = "optimizer"
 COPIED_AT_MOST_BYTES = 2**28  # of an operator's operands
 
 
 class TorchProfiler(Profiler):
-    """Sees what torch dispatches.
+    """Lists and times the operators that torch dispatches.
 
     Args:
         place: the device's type, see `watch`.
@@ -50,7 +49,6 @@ class TorchProfiler(Profiler):
 
     @contextmanager
     def describe_step(self, clock: Any) -> Iterator[list[Operator]]:
-        """What a dispatch mode sees, views left out."""
         found: list[Operator] = []
         edges: list[int] = []  # of the clock before each
         roles = _Roles()
@@ -73,7 +71,7 @@ class TorchProfiler(Profiler):
 
     @contextmanager
     def time_step(self) -> Iterator[list[tuple[str, float]]]:
-        """On a CPU, with the operator's dispatch below autograd."""
+        """On a CPU; the seconds include the operator's dispatch below autograd."""
         found: list[tuple[str, float]] = []
 
         def measure(operator: Any, args: Any, kwargs: Any) -> Any:
@@ -104,8 +102,8 @@ class TorchProfiler(Profiler):
     def total_flops(self, operators: Iterable[tuple[str, int | None, int]]) -> int | None:
         """By `torch.utils.flop_counter`, which knows no LSTM.
 
-        Of the five products of a fused attention's backward pass one computes the scores again, which is
-        no work of the model.
+        One of the five products in the backward pass of a fused attention computes the scores again, which
+        is no work of the model.
         """
         known = [*operators]
         if any(kind in LSTM for kind, *_ in known):
@@ -152,21 +150,21 @@ class MpsProfiler(TorchProfiler):
 
     @contextmanager
     def time_step(self) -> Iterator[list[tuple[str, float]]]:
-        """The first time that a step calls an operator in some shapes it is run in bursts, see `_bursts`.
+        """At its first call with given shapes an operator is timed in bursts, see `_bursts`.
 
-        What writes into its operands is run on copies of them. Where these are large it is timed by
-        itself, waiting included. The copies are in no peak.
+        One that writes into its operands runs on copies of them; if these are large it is timed in a
+        single call instead, waiting included. The copies do not count in the peak.
         """
         synchronize, peak_bytes = self.clock.synchronize, self.memory.peak_bytes()
         found: list[tuple[str, float]] = []
         known: dict[tuple[str, str], float] = {}
 
         def measure(operator: Any, args: Any, kwargs: Any) -> Any:
-            asked = operator.name(), _call_text(args, kwargs)
-            writes, given = operator._schema.is_mutable, (args, kwargs)
-            alone = asked not in known and writes and _bytes(given) > COPIED_AT_MOST_BYTES
-            if asked not in known and not alone:
-                own_args, own_kwargs = _copies(given) if writes else given
+            key = operator.name(), _call_text(args, kwargs)
+            writes, arguments = operator._schema.is_mutable, (args, kwargs)
+            single = key not in known and writes and _bytes(arguments) > COPIED_AT_MOST_BYTES
+            if key not in known and not single:
+                own_args, own_kwargs = _copies(arguments) if writes else arguments
 
                 def burst(calls: int) -> float:
                     start = perf_counter()
@@ -177,15 +175,15 @@ class MpsProfiler(TorchProfiler):
 
                 synchronize()  # what the step dispatched before
                 with _same_random_numbers(operator):
-                    known[asked] = _bursts.seconds_each(burst)
-            if alone:
+                    known[key] = _bursts.seconds_each(burst)
+            if single:
                 synchronize()
             start = perf_counter()
             result = operator(*args, **kwargs)
-            if alone:
+            if single:
                 synchronize()
-                known[asked] = perf_counter() - start
-            found.append((operator.name(), known[asked]))
+                known[key] = perf_counter() - start
+            found.append((operator.name(), known[key]))
             return result
 
         with watch(measure, self.place):
@@ -194,7 +192,7 @@ class MpsProfiler(TorchProfiler):
 
 
 def _run(operator: Any, args: Any, kwargs: Any) -> tuple[Operator, Any]:
-    """An operator with what it works on, nobody's and of no phase, and its result."""
+    """Run an operator: (its description, without role and phase; its result)."""
     inputs = " ".join(tensor_text(tensor) for tensor in _tensors((args, kwargs)))
     read_bytes = _bytes((args, kwargs))
     result = operator(*args, **kwargs)
@@ -204,11 +202,11 @@ def _run(operator: Any, args: Any, kwargs: Any) -> tuple[Operator, Any]:
 
 
 def watch(see: Callable[[Any, Any, Any], Any], place: str) -> Any:
-    """A dispatch mode that has every operator that moves or computes anything run by `see`.
+    """A dispatch mode under which `see` runs every operator that moves or computes anything.
 
     Args:
-        place: the device's type. What has neither operand nor result on a GPU is not seen: AdamW's
-            counts of steps, a batch that is made ready to be copied.
+        place: the device's type. An operator that has neither operand nor result on a GPU is left out:
+            AdamW's counts of steps, a batch that is made ready to be copied.
     """
     from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -233,7 +231,7 @@ def _works_on(place: str, args: Any, kwargs: Mapping[str, Any]) -> bool:
 
 
 class _Roles:
-    """Tells whose an operator is, from when it is made until `leave`."""
+    """Finds the module of each operator, from its creation until `leave`."""
 
     def __init__(self) -> None:
         from torch.nn.modules.module import (
@@ -275,7 +273,7 @@ class _Roles:
                 self.names.setdefault(weight, self.names[module])
 
     def current(self) -> str:
-        """Of the operator that is about to run."""
+        """The role of the operator that is about to run."""
         from torch._C import _current_autograd_node
 
         node = _current_autograd_node()
@@ -289,7 +287,6 @@ class _Roles:
 
 
 def _next_node() -> int:
-    """The number of the next node of autograd's graph."""
     from torch._C._autograd import _get_sequence_nr
 
     return int(_get_sequence_nr())
@@ -311,7 +308,7 @@ def _call_text(args: Any, kwargs: Any) -> str:
 
 
 def _copies(values: Any) -> Any:
-    """The same values with tensors that have memory of their own."""
+    """The same values, tensors cloned."""
     from torch.utils._pytree import tree_map
 
     return tree_map(lambda x: x.clone() if hasattr(x, "untyped_storage") else x, values)
@@ -319,7 +316,7 @@ def _copies(values: Any) -> Any:
 
 @contextmanager
 def _same_random_numbers(operator: Any) -> Iterator[None]:
-    """Have what is drawn in here drawn again afterwards, where an operator draws."""
+    """Restore the state of random numbers afterwards, if an operator draws any."""
     import torch
 
     if torch.Tag.nondeterministic_seeded not in operator.tags:
@@ -345,7 +342,7 @@ def _written(operator: Any, args: Any) -> list[Any]:
 
 
 def _bytes(values: Any) -> int:
-    """Bytes of all tensors among the values; what is expanded counts once."""
+    """Bytes of all tensors among the values; expanded ones count once."""
     total = 0
     for tensor in _tensors(values):
         distinct = 1

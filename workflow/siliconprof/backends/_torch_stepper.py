@@ -3,20 +3,53 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from siliconprof.backends import _step
-from siliconprof.backends._step import Compilation, Stepper
+from siliconprof.backends._step import Compilation, Inference, Stepper
 
-# What torch.optim.AdamW is told for each implementation.
+# Arguments of torch.optim.AdamW for each implementation.
 ADAMW: Mapping[str, Mapping[str, bool]] = {
     "for-loop": {"foreach": False, "fused": False},
     "foreach": {"foreach": True, "fused": False},
     "fused": {"foreach": False, "fused": True},
 }
+
+
+class TorchInference(Inference):
+    def __init__(self, stepper: TorchStepper) -> None:
+        self.backend, self.workload = stepper.backend, stepper.workload
+        self.model, self.loss = stepper.model, stepper.loss
+
+    def _without_dropout(self, function: Callable[[Any, Any], Any], batch: Any) -> Any:
+        tensors = on_device(self.backend, batch)
+        self.model.eval()
+        try:
+            with self.backend.torch.no_grad(), self.backend.autocast():
+                return function(self.model, tensors)
+        finally:
+            self.model.train()
+
+    def evaluate(self, batch: Any) -> float:
+        return float(self._without_dropout(self.loss, batch))
+
+    def outputs(self, batch: Any) -> Any:
+        output = self._without_dropout(self.workload.torch.output, batch)
+        return output.float().cpu().numpy()
+
+    def forward(self, batch: Any) -> Callable[[], None]:
+        tensors = on_device(self.backend, batch)
+
+        def launch() -> None:
+            with self.backend.torch.no_grad(), self.backend.autocast():
+                self.loss(self.model, tensors)
+
+        return launch
+
+    def dtypes(self, batch: Any) -> dict[str, Any]:
+        return observed_dtypes(self.model, self.forward(batch))
 
 
 class TorchStepper(Stepper):
@@ -45,12 +78,13 @@ class TorchStepper(Stepper):
             # Trainer's way of timing has them in other_s.
             self.optimizer.register_step_pre_hook(lambda *_: self.clock.edge("other_s"))
             self.optimizer.register_step_post_hook(lambda *_: self.clock.edge("optimizer_s"))
+        self.inference = TorchInference(self)
 
     def step(self, batch: Any, clock: Any) -> Callable[[], float]:
-        on_device = self.backend.on_device(batch)
+        tensors = on_device(self.backend, batch)
         clock.edge("data_s")
         with self.backend.autocast():
-            loss = self.training_loss(self.model, on_device)
+            loss = self.training_loss(self.model, tensors)
         clock.edge("forward_s")
         self.scaler.scale(loss).backward()
         clock.edge("backward_s")
@@ -71,15 +105,6 @@ class TorchStepper(Stepper):
         detached = loss.detach()
         return lambda: float(detached)
 
-    def forward_only(self, batch: Any) -> Callable[[], None]:
-        on_device = self.backend.on_device(batch)
-
-        def forward() -> None:
-            with self.backend.torch.no_grad(), self.backend.autocast():
-                self.loss(self.model, on_device)
-
-        return forward
-
     def compilation(self) -> Compilation | None:
         """Forward and backward pass; the optimizer is not compiled."""
         if not self.compiles:
@@ -99,25 +124,6 @@ class TorchStepper(Stepper):
 
     def gradient_norm(self) -> float | None:
         return None if self.norm is None else float(self.norm)
-
-    @contextmanager
-    def untrained(self, batch: Any) -> Iterator[dict[str, Any]]:
-        """The batch on the device, for a forward pass without dropout, of which nothing is kept."""
-        on_device = self.backend.on_device(batch)
-        self.model.eval()
-        try:
-            with self.backend.torch.no_grad(), self.backend.autocast():
-                yield on_device
-        finally:
-            self.model.train()
-
-    def evaluate(self, batch: Any) -> float:
-        with self.untrained(batch) as on_device:
-            return float(self.loss(self.model, on_device))
-
-    def outputs(self, batch: Any) -> Any:
-        with self.untrained(batch) as on_device:
-            return self.workload.torch.output(self.model, on_device).float().cpu().numpy()
 
     def save(self, path: Path) -> None:
         from safetensors.torch import save_file
@@ -160,8 +166,24 @@ class TorchStepper(Stepper):
     def persistent_arrays(self) -> list[Any]:
         return persistent_tensors(self.model, self.optimizer)
 
-    def dtypes(self, batch: Any) -> dict[str, Any]:
-        return observed_dtypes(self.model, self.forward_only(batch))
+
+def cpu_tensors(backend: Any, batch: Mapping[str, Any]) -> dict[str, Any]:
+    """A batch of numpy arrays as tensors on the CPU: integers as int64, floats in the cell's dtype."""
+    torch = backend.torch
+    return {
+        name: torch.from_numpy(array).to(torch.int64 if array.dtype.kind in "iu" else backend.dtype)
+        for name, array in batch.items()
+    }
+
+
+def on_device(backend: Any, batch: Mapping[str, Any]) -> dict[str, Any]:
+    """A batch of numpy arrays as tensors on the device."""
+    return {
+        name: (tensor.pin_memory() if backend.pins else tensor).to(
+            backend.device, non_blocking=backend.pins
+        )
+        for name, tensor in cpu_tensors(backend, batch).items()
+    }
 
 
 def adamw_arguments(workload: Any) -> dict[str, bool]:
@@ -187,7 +209,7 @@ def clip(torch: Any, weights: Iterable[Any], max_norm: float) -> Any:
 
 
 def updates(optimizer: Any) -> int:
-    """How often AdamW has updated the weights: `torch.amp.GradScaler` leaves overflowing steps out."""
+    """How often AdamW has updated the weights: `torch.amp.GradScaler` skips overflowing steps."""
     state = next(iter(optimizer.state.values()), None)
     return int(state["step"]) if state else 0
 

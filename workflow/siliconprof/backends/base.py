@@ -10,12 +10,10 @@ import operator
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from functools import cached_property
 from typing import Any, ClassVar, Protocol
 
-from siliconprof.backends._kernels import DRAWN, Kernels
+from siliconprof.backends._kernels import Kernels
 from siliconprof.backends._step import Operator, Stepper
-from siliconprof.errors import in_one_line
 from siliconprof.hosts import caches, machine
 from siliconprof.memory.footprint import MemoryProfile
 
@@ -23,7 +21,6 @@ from siliconprof.memory.footprint import MemoryProfile
 # measured with unit-variance inputs: root mean square error over root mean square result. Bands
 # lie between the formats' unit round-offs (2^-24, 2^-11, 2^-11, 2^-9), fp16 and tf32 share one.
 ERROR_BANDS = (("fp32", 0.0, 1e-5), ("tf32-or-fp16", 1e-5, 8e-4), ("bf16", 8e-4, 2e-2))
-SAMPLED_VALUES = 2**16  # values that `sampled` takes
 # What NVIDIA's GPUs compute in from compute capability 8.0 on: CUDA programming guide, appendix on it.
 SINCE_AMPERE = ("bf16", "tf32")
 
@@ -70,7 +67,7 @@ class Memory:
     means: ClassVar[str]  # what the counters count, or why there are none
     peak_means: ClassVar[str] = "no counter"  # what counts the peak, or why nothing does
     prefix: ClassVar[str] = "device"  # of the columns that `counters` fills
-    # Why what `set_limit` sets does not hold a process to it; None = beyond it allocating raises.
+    # Why `set_limit` sets no hard limit; None = allocating beyond it raises.
     limit_yields: ClassVar[str | None] = None
 
     def allocated_bytes(self) -> int | None:
@@ -112,6 +109,10 @@ class Memory:
         """
         return self.peak_bytes(), self.peak_means
 
+    def last_level_cache(self) -> tuple[int | None, str]:
+        """(bytes of the last cache before the device's memory or None, the source or the reason)."""
+        return caches.last_level_bytes()
+
 
 class Arrays(Protocol):
     """Arrays of the cell's dtype on the device, for workloads that time kernels."""
@@ -149,25 +150,20 @@ class Arrays(Protocol):
     def from_host(self, values: list[Any]) -> Any:
         """Array of the cell's dtype from (nested) lists, on the device: no kernel runs for it."""
 
-    @cached_property
-    def normal_block(self) -> Any:
-        """Normal values to fill long arrays with, drawn once."""
-        return self.normal((DRAWN,), 0)
-
     def sampled(self, array: Any) -> Any:
-        """Up to `SAMPLED_VALUES` values of an array, evenly spread, as a numpy array of float32."""
+        """Up to `_kernels.SAMPLED_VALUES` values of an array, evenly spread, as a numpy array of float32."""
 
     def repeated_normal(self, count: int) -> Any:
-        """New flat array of `count` normal values: `normal_block`, repeated."""
+        """New flat array of `count` normal values, the first `_kernels.DRAWN` of them repeated."""
 
 
 class Profiler:
-    """What tells the operators of a training step; the default tells nothing."""
+    """Lists and times the operators of a training step; this default refuses."""
 
     counts_flops: ClassVar[bool] = False  # by a counter of the framework's own
 
     def describe_step(self, clock: Any) -> AbstractContextManager[list[Operator]]:
-        """Fills a list with the operators of the training step inside it, in order.
+        """A context whose list has the operators of the training step inside it, in order.
 
         The list is complete when the context has ended, before which the clock has stopped.
 
@@ -175,7 +171,7 @@ class Profiler:
             clock: a `timing.PhaseClock`, started for a split step.
 
         Raises:
-            Unsupported: nothing tells them.
+            Unsupported: it cannot list them.
         """
         raise Unsupported("this backend does not tell the operators of a step")
 
@@ -191,12 +187,12 @@ class Profiler:
         """The operators that a call hands to the device, with their operands and FLOPs.
 
         Raises:
-            Unsupported: nothing tells them.
+            Unsupported: it cannot list them.
         """
         raise Unsupported("this backend does not tell the operators of a call")
 
     def total_flops(self, operators: Iterable[tuple[str, int | None, int]]) -> int | None:
-        """Floating-point operations of operators; None where it knows none, or not each.
+        """Floating-point operations of operators; None where it knows none, or not all.
 
         Args:
             operators: (kind, FLOPs of one or None, how many).
@@ -204,40 +200,23 @@ class Profiler:
         return sum(count * flops for _, flops, count in operators if flops) or None
 
     def implementations(self, operators: Sequence[Operator]) -> dict[str, str]:
-        """Which `attention` and which `adamw` a training step runs; empty where nothing tells."""
+        """The `attention` and `adamw` that a training step runs; empty where unknown."""
         return {}
 
 
-class Backend:
-    """A software path to a device. Until `open` its parts are those of a device that has no such thing."""
+class Features:
+    """What a backend can do on a host, answered without importing its framework."""
 
-    clock: Clock = Clock()
-    memory: Memory = Memory()
-    profiler: Profiler = Profiler()
-    arrays: Arrays  # of an open backend
-    kernels: Kernels  # of an open backend
-
-    name: ClassVar[str]
-    framework: ClassVar[str]  # torch or mlx: which of a workload's implementations it runs
-    device_kind: ClassVar[str | None]  # cpu, gpu, or None for either
-    packages: ClassVar[Sequence[str]]  # distributions whose version the numbers depend on
-    LIBRARIES: ClassVar[Sequence[str]]  # those, and what they bring; the record has all versions
     precisions: ClassVar[Mapping[str, str | None]]  # precision -> reason why not, None = can
-    offload: ClassVar[str | None] = None  # why it cannot offload to the host, None = can
-    # What it keeps from a forward pass, for the memory model.
-    memory_profile: ClassVar[MemoryProfile] = MemoryProfile()
-    caveat: tuple[str, str] | None = None  # a flag of every cell that is measured on it, once open
-    compile_caveat: ClassVar[str | None] = None  # what to know of its compiled steps
     attentions: ClassVar[tuple[str, ...]] = ()  # kernels that a training may ask for
     adamws: ClassVar[tuple[str, ...]] = ()  # implementations of AdamW that it may ask for
     usual_adamw: ClassVar[str | None] = None  # which runs where none is asked for; None = unknown
-    # A part of a process's output that tells that the device gave up work, which the framework may not
-    # report -> what that means, and the remedy. The first that is found counts.
-    aborts: ClassVar[Mapping[str, str]] = {}
+    offload: ClassVar[str | None] = None  # why it cannot offload to the host, None = can
+    # What it keeps from a forward pass, for the memory model.
+    memory_profile: ClassVar[MemoryProfile] = MemoryProfile()
 
-    @classmethod
     def environment(
-        cls, index: int, precision: str, inherited: Mapping[str, str]
+        self, index: int, precision: str, inherited: Mapping[str, str]
     ) -> dict[str, str]:
         """Variables that the measuring process must be started with.
 
@@ -247,45 +226,59 @@ class Backend:
         """
         return {}
 
-    @classmethod
-    def refuses(cls, precision: str, capability: str | None) -> str | None:
+    def refuses(self, precision: str, capability: str | None) -> str | None:
         """Why it cannot compute in a precision, None where it can; see `memory_profile_on`."""
         if capability and float(capability) < 8 and precision.endswith(SINCE_AMPERE):
             return f"{precision} needs compute capability 8.0, this GPU has {capability}"
-        return cls.precisions.get(precision)
+        return self.precisions.get(precision)
 
-    @classmethod
-    def refuses_attention(cls, name: str, precision: str, capability: str | None) -> str | None:
+    def refuses_attention(self, name: str, precision: str, capability: str | None) -> str | None:
         """Why one of `attentions` cannot be had, None where it can; see `refuses`."""
         return None
 
-    @classmethod
-    def emulates_on_cpu(cls, dtype: str, system: str) -> bool:
-        """Whether it computes a dtype on a CPU without the instructions that the CPU may have for it.
-
-        Args:
-            system: as `platform.system()`.
-        """
+    def emulates_on_cpu(self, dtype: str, system: str) -> bool:
+        """Whether it computes a dtype on a CPU without the CPU's instructions for it; `platform.system()`."""
         return False
 
-    @classmethod
-    def may_fork(cls, device_kind: str) -> bool:
+    def cannot_compile(self, device_kind: str) -> str | None:
+        """Why a training step cannot be compiled here, None where it can."""
+        return None
+
+    def memory_profile_on(self, capability: str | None) -> MemoryProfile:
+        """Its `memory_profile` on a GPU of this compute capability, as `9.0`; None = none, or unknown."""
+        return self.memory_profile
+
+    def may_fork(self, device_kind: str) -> bool:
         """Whether a process that has imported the framework can fork one that opens the device."""
         return device_kind == "cpu"
 
     def bad_fork(self) -> bool:
-        """Whether this process was forked from one that had opened the device; imports no framework."""
+        """Whether this process was forked from one that had opened the device."""
         return False
 
-    @classmethod
-    def cannot_compile(cls, device_kind: str) -> str | None:
-        """Why a training step cannot be compiled here, None where it can; imports no framework."""
-        return None
 
-    @classmethod
-    def memory_profile_on(cls, capability: str | None) -> MemoryProfile:
-        """Its `memory_profile` on a GPU of this compute capability, as `9.0`; None = none, or unknown."""
-        return cls.memory_profile
+class Backend:
+    """A software path to a device. Until `open` its parts are null objects."""
+
+    features: Features
+    clock: Clock = Clock()
+    memory: Memory = Memory()
+    profiler: Profiler = Profiler()
+    arrays: Arrays  # of an open backend
+    kernels: Kernels  # of an open backend
+    # (vendor, NVML's UUID or "") of the GPU that is open, for `hosts.sensors`; None on a CPU.
+    gpu_address: tuple[str, str] | None = None
+
+    name: ClassVar[str]
+    framework: ClassVar[str]  # torch or mlx: which of a workload's implementations it runs
+    device_kind: ClassVar[str | None]  # cpu, gpu, or None for either
+    packages: ClassVar[Sequence[str]]  # distributions whose version the numbers depend on
+    LIBRARIES: ClassVar[Sequence[str]]  # those, and what they bring; the record has all versions
+    caveat: tuple[str, str] | None = None  # a flag of every cell that is measured on it, once open
+    compile_caveat: ClassVar[str | None] = None  # what to know of its compiled steps
+    # Text of a process's output by which the device aborted work, which the framework may not report ->
+    # its meaning and the remedy. The first that is found counts.
+    aborts: ClassVar[Mapping[str, str]] = {}
 
     def import_framework(self) -> None:
         """Import the framework, and whatever must be loaded before it; examine no device."""
@@ -298,31 +291,19 @@ class Backend:
     def identity(self, device_kind: str, index: int) -> dict[str, Any]:
         """`name` and `memory_bytes` of the device that `open` would take; after `available`.
 
-        Of a GPU also `compute_capability` and `working_set_bytes`, if it has such a thing. A processor, and a GPU that is part of one, has the system's name for it.
+        Of a GPU also `compute_capability` and `working_set_bytes`, if it has them. A processor, and a GPU
+        that is part of one, has the system's name for it.
         """
         chip = machine.cpu()
         return {"name": chip["model"], "memory_bytes": chip["memory_bytes"]}
 
     def n_gpus(self) -> int:
-        """How many GPUs it sees, after `import_framework`; raises what the driver says of none."""
+        """How many GPUs it sees, after `import_framework`; may raise the driver's reason for none."""
         return 0
 
-    def visible_index(self, index: int) -> int:
+    def _visible_index(self, index: int) -> int:
         """The index of a GPU in this process: a cell's sees its own only, the detection's all of them."""
         return index if index < self.n_gpus() else 0
-
-    def gpus(self) -> list[dict[str, Any]]:
-        """The `identity` of each in the framework's order, with `error`: a line, or None if it works."""
-        devices = []
-        for index in range(self.n_gpus()):
-            error: str | None = None
-            try:
-                self.open("gpu", index, 1, "fp32")
-                self.prove_precision()
-            except Exception as raised:  # each framework has errors of its own
-                error = in_one_line(raised)
-            devices.append({**self.identity("gpu", index), "error": error})
-        return devices
 
     def open(self, device_kind: str, index: int, threads: int, precision: str) -> None:
         """Import the framework, pin device, threads, arithmetic; `Unsupported` precisions raise."""
@@ -332,22 +313,12 @@ class Backend:
         """Framework, device and arithmetic settings as they really are, for the record."""
         raise NotImplementedError
 
-    def last_level_cache(self) -> tuple[int | None, str]:
-        """(bytes of the last cache before the device's memory or None, the source or the reason)."""
-        if self.gpu_address() is not None:
-            return None, f"{self.name} does not tell the GPU's caches"
-        return caches.last_level_bytes()
-
-    def gpu_address(self) -> tuple[str, str] | None:
-        """(vendor, NVML's UUID or "") of the GPU in use, for `hosts.sensors`; None on a CPU."""
-        return None
-
     def choose_attention(self, name: str) -> None:
         """Train by one of `attentions` from here on."""
         raise NotImplementedError
 
     def isolated_calls(self, workload: Any, batch: Any, clock: Any) -> list[Any]:
-        """`_isolated.Call` of each operator of a step, without memory for arrays, or `Unsupported`."""
+        """The `_isolated.Call` of each operator of a step that is only traced; may raise `Unsupported`."""
         raise NotImplementedError
 
     def stepper(self, workload: Any, seed: int) -> Stepper:

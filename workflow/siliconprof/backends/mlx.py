@@ -13,11 +13,11 @@ from importlib import metadata
 from typing import Any
 
 from siliconprof.backends import _cuda_driver, _isolated, _metal, _mlx_isolated
-from siliconprof.backends._kernels import DRAWN, MlxKernels
+from siliconprof.backends._kernels import DRAWN, SAMPLED_VALUES, MlxKernels
 from siliconprof.backends._mlx_operators import MlxProfiler
 from siliconprof.backends._mlx_stepper import MlxStepper
 from siliconprof.backends._step import Stepper
-from siliconprof.backends.base import SAMPLED_VALUES, Arrays, Backend, Clock, Memory, Unsupported
+from siliconprof.backends.base import Arrays, Backend, Clock, Features, Memory, Unsupported
 from siliconprof.hosts import blas
 from siliconprof.memory.footprint import MemoryProfile
 from siliconprof.store.cell import PRECISIONS
@@ -27,7 +27,7 @@ MANAGED = "MLX's build for CUDA takes memory for arrays by cudaMallocManaged or 
 
 
 class MlxClock(Clock):
-    """The host's, which has what is pending computed before it is read."""
+    """The host's clock, read once pending results are computed."""
 
     means = "perf_counter after mx.eval of each phase's results and mx.synchronize()"
 
@@ -92,9 +92,14 @@ class MlxMemory(Memory):
         """CUDA's has no recommendation."""
         return self.gpu.get("max_recommended_working_set_size") or self.gpu.get("total_memory")
 
+    def last_level_cache(self) -> tuple[int | None, str]:
+        if self.gpu:
+            return None, "mlx does not tell the GPU's caches"
+        return super().last_level_cache()
+
 
 class MlxArrays(Arrays):
-    """MLX's, of which products are computed when the clock waits, if not before."""
+    """MLX arrays; a product is computed when the clock waits, if not before."""
 
     def __init__(self, mx: Any, clock: MlxClock, dtype: Any, compute_dtype: Any) -> None:
         self.mx, self.clock = mx, clock
@@ -155,21 +160,13 @@ class MlxArrays(Arrays):
         return np.array(flat[:: -(-flat.size // SAMPLED_VALUES) or 1].astype(self.mx.float32))
 
     def repeated_normal(self, count: int) -> Any:
-        value = self.mx.tile(self.normal_block, -(-count // DRAWN))[:count]
+        value = self.mx.tile(self.normal((DRAWN,), 0), -(-count // DRAWN))[:count]
         self.mx.eval(value)
         return value
 
 
-class Plugin(Backend):
-    """mlx"""
-
-    name = "mlx"
-    framework = "mlx"
-    device_kind = None
+class MlxFeatures(Features):
     offload = "DeepSpeed, which offloads, has no MLX"
-    aborts = _metal.ABORTS
-    packages = ("mlx",)
-    LIBRARIES = ("mlx", "mlx-cpu", "mlx-metal", "mlx-cuda-12", "mlx-cuda-13")
     # Counted on a CPU; a GPU's own kernels for norm and loss keep less. Fitted: the work, because
     # results wait in a queue until they have been computed, the logits of a step that is evaluated
     # as a whole, the update, whose new weights replace the old ones one by one, and checkpointed
@@ -203,28 +200,37 @@ class Plugin(Backend):
         "amp-fp16": "MLX has no autocast and no gradient scaler",
     }
 
-    @classmethod
     def environment(
-        cls, index: int, precision: str, inherited: Mapping[str, str]
+        self, index: int, precision: str, inherited: Mapping[str, str]
     ) -> dict[str, str]:
         """Read when MLX is imported; fp32 means fp32, and of NVIDIA's GPUs it sees its own."""
         tf32 = {"MLX_ENABLE_TF32": "1" if precision == "tf32" else "0"}
         return _cuda_driver.only(index, inherited) | tf32
 
-    @classmethod
-    def cannot_compile(cls, device_kind: str) -> str | None:
+    def cannot_compile(self, device_kind: str) -> str | None:
         """mlx/backend/cpu/jit_compiler.cpp calls g++ by that name."""
         if device_kind != "cpu" or shutil.which("g++"):
             return None
         return "mx.compile needs a C++ compiler on a CPU: g++"
 
-    @classmethod
-    def emulates_on_cpu(cls, dtype: str, system: str) -> bool:
+    def emulates_on_cpu(self, dtype: str, system: str) -> bool:
         """mlx/backend/cpu/gemms: Apple's BNNS on a Mac, else loops of its own (`simd_gemm.h`)."""
         return system != "Darwin" and dtype in ("fp16", "bf16")
 
+
+class Plugin(Backend):
+    """mlx"""
+
+    name = "mlx"
+    framework = "mlx"
+    device_kind = None
+    features = MlxFeatures()
+    aborts = _metal.ABORTS
+    packages = ("mlx",)
+    LIBRARIES = ("mlx", "mlx-cpu", "mlx-metal", "mlx-cuda-12", "mlx-cuda-13")
+
     def import_framework(self) -> None:
-        """The fast BLAS of `available` too."""
+        """A fast BLAS is loaded first, as in `available`."""
         blas.load_for_mlx()
         import mlx.core  # noqa: F401
 
@@ -245,7 +251,7 @@ class Plugin(Backend):
             return super().identity(device_kind, index)
         import mlx.core as mx
 
-        info = mx.device_info(mx.Device(mx.gpu, self.visible_index(index)))
+        info = mx.device_info(mx.Device(mx.gpu, self._visible_index(index)))
         facts = {
             "name": info.get("device_name"),
             "memory_bytes": info.get("total_memory", info.get("memory_size")),
@@ -268,7 +274,7 @@ class Plugin(Backend):
             raise Unsupported("tf32: a GPU format; MLX on a CPU has none")
         self.mx = mx
         self.precision = precision
-        place = 0 if device_kind == "cpu" else self.visible_index(index)
+        place = 0 if device_kind == "cpu" else self._visible_index(index)
         self.device = mx.Device(mx.cpu if device_kind == "cpu" else mx.gpu, place)
         mx.set_default_device(self.device)
         self.dtype = {"fp16": mx.float16, "bf16": mx.bfloat16}.get(precision, mx.float32)
@@ -280,6 +286,10 @@ class Plugin(Backend):
         self.memory = memory = MlxMemory(mx, self.gpu)
         self.profiler = MlxProfiler(mx, bool(self.gpu), memory)
         self.wired_limit_bytes: int | None = None
+        self.gpu_address = None
+        if self.gpu:
+            uuid = str(self.gpu.get("uuid", "unknown to MLX"))
+            self.gpu_address = ("apple", "") if mx.metal.is_available() else ("nvidia", uuid)
         if device_kind == "cpu" and mx.cuda.is_available():  # in every build for CUDA
             self.caveat = ("managed_memory", MANAGED)
 
@@ -300,13 +310,6 @@ class Plugin(Backend):
     def isolated_calls(self, workload: Any, batch: Any, clock: Any) -> list[_isolated.Call]:
         """By the step's graph, of which nothing is evaluated."""
         return _mlx_isolated.calls(self, workload, batch)
-
-    def gpu_address(self) -> tuple[str, str] | None:
-        if self.device.type != self.mx.gpu:
-            return None
-        if self.mx.metal.is_available():
-            return "apple", ""
-        return "nvidia", str(self.gpu.get("uuid", "unknown to MLX"))
 
     def stepper(self, workload: Any, seed: int) -> Stepper:
         """On Metal its memory stays resident, as mlx-lm's trainer sets it."""

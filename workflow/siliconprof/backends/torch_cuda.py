@@ -12,7 +12,7 @@ from typing import Any
 from siliconprof.backends import _cuda_driver
 from siliconprof.backends._cuda_operators import CudaProfiler
 from siliconprof.backends._kernels import TorchGpuKernels
-from siliconprof.backends._torch import TorchBackend, TorchClock, TorchPart, compiler
+from siliconprof.backends._torch import TorchBackend, TorchClock, TorchFeatures, TorchPart, compiler
 from siliconprof.backends.base import Memory
 from siliconprof.memory.footprint import MemoryProfile
 
@@ -26,7 +26,7 @@ SMALLER_WORKSPACE_BYTES = (2 * 4096 + 8 * 16) * 2**10  # before compute capabili
 
 
 class CudaClock(TorchClock):
-    """Events of the device's own."""
+    """CUDA events."""
 
     means = (
         "split steps: CUDA events at phase edges, read after the step; "
@@ -92,9 +92,16 @@ class CudaMemory(TorchPart, Memory):
     def recommended_bytes(self) -> int:
         return self.torch.cuda.mem_get_info(self.device)[1]
 
+    def last_level_cache(self) -> tuple[int | None, str]:
+        properties = self.torch.cuda.get_device_properties(self.device)
+        size = getattr(properties, "L2_cache_size", None)
+        if not size:
+            return None, "this torch does not tell the GPU's L2_cache_size"
+        return size, "torch.cuda.get_device_properties: L2_cache_size"
+
 
 class CudaKernels(TorchGpuKernels):
-    """Torch's, and one of the driver's."""
+    """torch's kernels, and an empty one by the driver."""
 
     # Seen by others, not documented: forums.developer.nvidia.com/t/68937
     queue_depth = 1000
@@ -109,13 +116,7 @@ class CudaKernels(TorchGpuKernels):
             return None, f"the CUDA driver made no empty kernel: {error}"
 
 
-class Plugin(TorchBackend):
-    """torch-cuda"""
-
-    name = "torch-cuda"
-    device_kind = "gpu"
-    torch_device = "cuda"
-    pins = True
+class CudaFeatures(TorchFeatures):
     # Its AdamW walks all tensors at once.
     memory_profile = MemoryProfile(
         cubes_fp32=True,
@@ -127,15 +128,13 @@ class Plugin(TorchBackend):
     usual_adamw = "foreach"  # torch/optim/optimizer.py: _default_to_fused_or_foreach
     attentions = ("math", "efficient", "flash", "cudnn")
 
-    @classmethod
-    def memory_profile_on(cls, capability: str | None) -> MemoryProfile:
-        """Of an unknown GPU the larger workspaces."""
+    def memory_profile_on(self, capability: str | None) -> MemoryProfile:
+        """An unknown GPU counts with the larger workspaces."""
         if capability is None or int(capability.split(".")[0]) >= 9:
-            return cls.memory_profile
-        return replace(cls.memory_profile, workspace_bytes=HANDLES * SMALLER_WORKSPACE_BYTES)
+            return self.memory_profile
+        return replace(self.memory_profile, workspace_bytes=HANDLES * SMALLER_WORKSPACE_BYTES)
 
-    @classmethod
-    def cannot_compile(cls, device_kind: str) -> str | None:
+    def cannot_compile(self, device_kind: str) -> str | None:
         """Triton compiles the launcher of each kernel in C."""
         if find_spec("triton") is None:
             return "torch.compile needs Triton, which torch's CUDA wheels for Linux bring"
@@ -144,26 +143,23 @@ class Plugin(TorchBackend):
         header = Path(sysconfig.get_path("include"), "Python.h")
         return None if header.exists() else f"Triton needs Python's headers: {header} is missing"
 
-    @classmethod
     def environment(
-        cls, index: int, precision: str, inherited: Mapping[str, str]
+        self, index: int, precision: str, inherited: Mapping[str, str]
     ) -> dict[str, str]:
         """One GPU and no other, since the Trainer takes all it sees. A library that asks torch while it
         is imported whether CUDA is there opens nothing, so that the process can be forked.
         """
         return _cuda_driver.only(index, inherited) | {"PYTORCH_NVML_BASED_CUDA_CHECK": "1"}
 
-    @classmethod
-    def may_fork(cls, device_kind: str) -> bool:
+    def may_fork(self, device_kind: str) -> bool:
         """torch opens the device at its first use (`torch.cuda._lazy_init`)."""
         return True
 
     def bad_fork(self) -> bool:
-        """The driver itself says so: torch does not know of a library that has called it directly."""
+        """The driver says so itself: torch does not know of a library that has called it directly."""
         return not _cuda_driver.initialises()
 
-    @classmethod
-    def refuses_attention(cls, name: str, precision: str, capability: str | None) -> str | None:
+    def refuses_attention(self, name: str, precision: str, capability: str | None) -> str | None:
         """sdp_utils.cpp has formats and architectures, and the order in which torch takes the kernels by
         default: on Hopper and Blackwell cuDNN's comes first.
         """
@@ -175,7 +171,17 @@ class Plugin(TorchBackend):
             return f"needs compute capability 8.0, this GPU has {capability}"
         return None
 
-    def available_to(self, torch: Any) -> tuple[bool, str]:
+
+class Plugin(TorchBackend):
+    """torch-cuda"""
+
+    name = "torch-cuda"
+    device_kind = "gpu"
+    torch_device = "cuda"
+    pins = True
+    features = CudaFeatures()
+
+    def _available(self, torch: Any) -> tuple[bool, str]:
         if torch.version.cuda is None:
             return False, f"torch {torch.__version__} is built without CUDA"
         if not torch.cuda.is_available():
@@ -185,7 +191,7 @@ class Plugin(TorchBackend):
     def identity(self, device_kind: str, index: int) -> dict[str, Any]:
         import torch
 
-        properties = torch.cuda.get_device_properties(self.visible_index(index))
+        properties = torch.cuda.get_device_properties(self._visible_index(index))
         return {
             "name": properties.name,
             "memory_bytes": properties.total_memory,
@@ -201,12 +207,17 @@ class Plugin(TorchBackend):
     def open(self, device_kind: str, index: int, threads: int, precision: str) -> None:
         import torch
 
-        super().open(device_kind, self.visible_index(index), threads, precision)
+        super().open(device_kind, self._visible_index(index), threads, precision)
         torch.cuda.set_device(self.device)
         self.clock = CudaClock(torch, self.device)
         self.memory = CudaMemory(torch, self.device)
         self.profiler = CudaProfiler(torch.cuda)
         self.kernels = CudaKernels(torch, self.device)
+        # NVML's UUID has a prefix that torch leaves out; a slice is known by its name.
+        properties = torch.cuda.get_device_properties(self.device)
+        uuid, prefix = str(properties.uuid), "MIG" if " MIG " in properties.name else "GPU"
+        has_prefix = uuid.startswith(("GPU-", "MIG-"))
+        self.gpu_address = ("nvidia", uuid if has_prefix else f"{prefix}-{uuid}")
 
     def describe(self) -> dict[str, Any]:
         properties = self.torch.cuda.get_device_properties(self.device)
@@ -217,16 +228,3 @@ class Plugin(TorchBackend):
             "cuda_runtime": self.torch.version.cuda,
             "cudnn": self.torch.backends.cudnn.version(),
         }
-
-    def last_level_cache(self) -> tuple[int | None, str]:
-        properties = self.torch.cuda.get_device_properties(self.device)
-        size = getattr(properties, "L2_cache_size", None)
-        if not size:
-            return None, "this torch does not tell the GPU's L2_cache_size"
-        return size, "torch.cuda.get_device_properties: L2_cache_size"
-
-    def gpu_address(self) -> tuple[str, str]:
-        """NVML's UUID with the prefix that torch leaves out; a slice is known by its name."""
-        properties = self.torch.cuda.get_device_properties(self.device)
-        uuid, prefix = str(properties.uuid), "MIG" if " MIG " in properties.name else "GPU"
-        return "nvidia", uuid if uuid.startswith(("GPU-", "MIG-")) else f"{prefix}-{uuid}"

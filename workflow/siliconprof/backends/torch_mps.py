@@ -10,7 +10,7 @@ from typing import Any
 
 from siliconprof.backends import _metal
 from siliconprof.backends._kernels import TorchGpuKernels, Transfer
-from siliconprof.backends._torch import TorchBackend, TorchClock, TorchPart
+from siliconprof.backends._torch import TorchBackend, TorchClock, TorchFeatures, TorchPart
 from siliconprof.backends._torch_operators import MpsProfiler
 from siliconprof.backends.base import Memory, Unsupported
 from siliconprof.memory.footprint import MemoryProfile
@@ -23,8 +23,6 @@ EMPTY_KERNEL_SOURCE = "kernel void siliconprof_empty(device float* x) {}"
 
 
 class MpsClock(TorchClock):
-    """The host's."""
-
     means = "torch.mps.synchronize() and perf_counter at phase edges and around steps"
     works_beside = True
 
@@ -80,9 +78,12 @@ class MpsMemory(TorchPart, Memory):
     def recommended_bytes(self) -> int:
         return self.torch.mps.recommended_max_memory()
 
+    def last_level_cache(self) -> tuple[int | None, str]:
+        return None, "torch-mps does not tell the GPU's caches"
+
 
 class MpsKernels(TorchGpuKernels):
-    """Torch's, and one of Metal's."""
+    """torch's kernels, and an empty one in Metal."""
 
     def transfer(
         self, direction: str, pinned: bool, count: int, seed: int
@@ -107,28 +108,33 @@ class MpsKernels(TorchGpuKernels):
         return (lambda: kernel(one)), "Metal, compiled by torch.mps.compile_shader"
 
 
+class MpsFeatures(TorchFeatures):
+    offload = "the device's memory is the host's: there is nothing to offload to"
+    # Attention that trains is not fused there; counted on a CPU with attention of that kind.
+    memory_profile = MemoryProfile(
+        keeps_scores=True, scores_fp32=True, cubes_fp32=True, work_scores=2
+    )
+    precisions = {
+        **TorchFeatures.precisions,
+        "tf32": "tf32 is an NVIDIA tensor-core format; an Apple GPU has none",
+    }
+
+
 class Plugin(TorchBackend):
     """torch-mps"""
 
     name = "torch-mps"
     device_kind = "gpu"
     torch_device = "mps"
-    offload = "the device's memory is the host's: there is nothing to offload to"
+    features = MpsFeatures()
+    gpu_address = ("apple", "")
     compile_caveat = (
         "torch.compile for Apple's GPUs is young: what it cannot do yet is in "
         "github.com/pytorch/pytorch/issues/150121"
     )
     aborts = _metal.ABORTS
-    # Attention that trains is not fused there; counted on a CPU with attention of that kind.
-    memory_profile = MemoryProfile(
-        keeps_scores=True, scores_fp32=True, cubes_fp32=True, work_scores=2
-    )
-    precisions = {
-        **TorchBackend.precisions,
-        "tf32": "tf32 is an NVIDIA tensor-core format; an Apple GPU has none",
-    }
 
-    def available_to(self, torch: Any) -> tuple[bool, str]:
+    def _available(self, torch: Any) -> tuple[bool, str]:
         if not torch.backends.mps.is_built():
             return False, f"torch {torch.__version__} is built without MPS"
         if not torch.backends.mps.is_available():
@@ -138,7 +144,7 @@ class Plugin(TorchBackend):
                 False,
                 f"torch {torch.__version__} counts no memory on MPS: pip install torch==2.13.0",
             )
-        return super().available_to(torch)
+        return super()._available(torch)
 
     def identity(self, device_kind: str, index: int) -> dict[str, Any]:
         import torch
@@ -162,6 +168,3 @@ class Plugin(TorchBackend):
         self.memory = MpsMemory(torch, self.device)
         self.profiler = MpsProfiler(self.clock, self.memory)
         self.kernels = MpsKernels(torch, self.device)
-
-    def gpu_address(self) -> tuple[str, str]:
-        return "apple", ""

@@ -276,22 +276,23 @@ def _skipped(
     _, backend, name, scenario, precision = at
     if name in experiment["only_forked"] and not forks(host, device, backend):
         return NOT_FORKED
-    plugin, system = plugins.load("backends", backend), host["os"]["system"]
-    is_offloaded = scenario == "offload" and plugin.offload is None
+    features = plugins.load("backends", backend).features
+    system = host["os"]["system"]
+    is_offloaded = scenario == "offload" and features.offload is None
     if is_offloaded and system == "Darwin" and not host["packages"].get("deepspeed"):
         return NO_DEEPSPEED
     measured = experiment["emulated_workloads"]
     if device["kind"] != "cpu" or measured is None or name in measured:
         return None
     dtype, why = precision.removeprefix("amp-"), remedies.emulation(host["cpu"], precision)
-    if plugin.emulates_on_cpu(dtype, system):
+    if features.emulates_on_cpu(dtype, system):
         why = why or f"{backend} computes {dtype} on a CPU without instructions for it"
     return why and f"{why}; measured in {', '.join(measured) or 'no workload'} alone"
 
 
 def forks(host: Mapping[str, Any], device: Mapping[str, Any], backend: str) -> bool:
     """Whether the process of a cell on this host is forked from one that has imported its libraries."""
-    may_fork = plugins.load("backends", backend).may_fork(device["kind"])
+    may_fork = plugins.load("backends", backend).features.may_fork(device["kind"])
     return host["os"]["system"] == "Linux" and may_fork and not lifetime.forks_off()
 
 

@@ -2,7 +2,7 @@
 
 Linux gives it in sysfs (Documentation/ABI/testing/sysfs-devices-system-cpu, `cache/index*`), macOS
 by sysctl(3) (Apple: "Determining system capabilities"). The backend knows a GPU's own cache:
-`Backend.last_level_cache`.
+`Memory.last_level_cache`.
 """
 
 from __future__ import annotations

@@ -377,14 +377,28 @@ def _gpus_of(name: str) -> dict[str, Any]:
         works, reason = backend.available()
         if not works:
             raise RuntimeError(reason)
-        return {"devices": backend.gpus()}
+        return {"devices": _gpu_identities(backend)}
     backend.import_framework()
-    devices = backend.gpus()
+    devices = _gpu_identities(backend)
     if not devices:
         raise RuntimeError("no GPU is visible; CUDA_VISIBLE_DEVICES may hide it")
     if all(device["error"] for device in devices):
         raise RuntimeError(devices[0]["error"])
     return {"devices": devices}
+
+
+def _gpu_identities(backend: Any) -> list[dict[str, Any]]:
+    """The `identity` of each GPU in the framework's order; `error` is a line, or None if it works."""
+    devices = []
+    for index in range(backend.n_gpus()):
+        error: str | None = None
+        try:
+            backend.open("gpu", index, 1, "fp32")
+            backend.prove_precision()
+        except Exception as raised:  # each framework has errors of its own
+            error = in_one_line(raised)
+        devices.append({**backend.identity("gpu", index), "error": error})
+    return devices
 
 
 def answered(name: str) -> dict[str, Any]:

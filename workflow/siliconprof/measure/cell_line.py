@@ -1,4 +1,4 @@
-"""A measured cell in one line for a person: how long a step took, give or take, how fast that is."""
+"""A measured cell in one line: the time of a step with its uncertainty, and its speed."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def name(cell: Mapping[str, str]) -> str:
 
 
 def line_of_record(record: Record, others: Iterable[Record] = ()) -> str:
-    """The line of a record: of its fastest point where it has several.
+    """The line of a record, about its fastest point.
 
     Args:
-        others: finished cells of the same work, the fastest of which the line ends with.
+        others: finished cells of the same work; the line ends with a comparison with the fastest.
     """
     head = f"{name(vars(record.cell)):<{NAME_WIDTH}} "
     if record.status != "ok":
@@ -56,14 +56,14 @@ def records_of_same_work(results: Path, own: Record) -> Iterator[Record]:
     for path in sorted(folder.glob(f"*/*/{cell.workload}/{file}")):
         try:
             record = records.load(path)
-        except UserError:  # damaged, which the tables tell
+        except UserError:  # damaged; the tables report it
             continue
         if record.cell.path != cell.path and record.cell.parameters == cell.parameters:
             yield record
 
 
 def _remark(record: Record, n_points: int) -> str:
-    """What to know of a cell whose points were disturbed, or took far longer than their budget."""
+    """A remark on points that were disturbed or took far longer than their budget; may be empty."""
     disturbed = sum(point.disturbed is not None for point in record.points)
     if disturbed and disturbed < n_points:
         return f"{disturbed} of {n_points} points disturbed"
@@ -93,10 +93,10 @@ def _against(record: Record, rate: str, own: float, others: Iterable[Record]) ->
 
 
 def _fastest(record: Record) -> tuple[str, Mapping[str, Any], int]:
-    """(column of the rate that suits the points, the fastest of them, how many there are).
+    """(column of the points' rate, the fastest point, number of points).
 
-    The first is empty where they have no rate, the second where nothing is timed. One that was
-    disturbed is the fastest only where all were.
+    The column is empty where points have no rate, the point where nothing is timed. Disturbed points
+    count only where all are.
     """
     key = table_files.key_of("", record.cell)
     every = [key | row for row in record_rows.point_rows(record)]
@@ -130,7 +130,7 @@ def _speed(rate: str, best: Mapping[str, Any]) -> str:
 
 
 def _series(row: Mapping[str, Any]) -> str:
-    """The time that a point is about: the whole step, the call, or the first that it has."""
+    """The series that stands for a point: whole step, call, or the first one that it has."""
     series = ("whole_step_s", "step_s", *declarations.quantities())
     names = (one.removesuffix("_s") for one in series)
     return next((one for one in names if row.get(f"{one}_median_s")), "")

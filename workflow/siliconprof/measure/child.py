@@ -26,7 +26,7 @@ POLL_S = 0.25
 FRESH = "an interpreter of its own"
 FORKED_METHOD = "a fork of one that had imported its libraries and computed nothing"
 CHUNK_BYTES = 2**16  # what a pipe holds
-ENDS_WITHIN_S = 12.0  # a process that was killed and what it left, unless stuck in the kernel
+ENDS_WITHIN_S = 12.0  # a killed process and its children, unless stuck in the kernel
 HEAD_BYTES = TAIL_BYTES = 2**20  # of the output, in the log
 TAIL_LINES = 200
 LONGEST_LINE = 1000  # characters of a last line
@@ -37,9 +37,9 @@ class PipelineGone(Exception):
 
 
 class Output:
-    """What a process writes: the first `HEAD_BYTES` go to the log, standard error, as they come.
+    """The output of a process; its first `HEAD_BYTES` go to the log, standard error, as they come.
 
-    The last `TAIL_BYTES` go there at `close`, with a line between them that counts what is left out.
+    The last `TAIL_BYTES` follow at `close`, after a line that counts the bytes left out between.
 
     Args:
         signs: texts to look for in all of it.
@@ -58,7 +58,7 @@ class Output:
     def add(self, chunk: bytes) -> None:
         """Take in what the process wrote."""
         if self._signs:
-            joint = self._end[-self._longest :] + chunk  # one may be cut in two
+            joint = self._end[-self._longest :] + chunk  # a sign may lie across two chunks
             self.found |= {sign for sign, text in self._signs.items() if text in joint}
         self._write(chunk[: max(HEAD_BYTES - self._n_bytes, 0)])
         self._n_bytes += len(chunk)
@@ -93,16 +93,16 @@ class Output:
 
 
 class Child:
-    """The measuring process; after its end also its latest progress and its points until then.
+    """The measuring process; after its end also its last progress and its points until then.
 
     Args:
         result: the file that the process writes at its end.
-        job: of the worker, beside what every one has.
+        job: arguments of the worker beside the common ones.
         under: the command that starts it, see `capture` of a workload's entry.
 
     Attributes:
-        started: how, for the record.
-        killed: names of what it left and had to be killed.
+        started: how it was started, for the record.
+        killed: names of its leftover processes, which were killed.
     """
 
     def __init__(
@@ -143,13 +143,13 @@ class Child:
                 self.output.add(chunk)
 
     def end(self) -> None:
-        """End it and everything that it started; read how far it came and what it wrote last."""
+        """Kill it and its group; read its last progress and output."""
         until = time.monotonic() + ENDS_WITHIN_S
         if self._threads[0].is_alive():
             with suppress(ProcessLookupError, PermissionError):
                 # macOS gives EPERM for a group of dead processes that nobody has waited for
                 os.killpg(self.pid, signal.SIGKILL)
-        for thread in self._threads:  # what still lives may hold a pipe open
+        for thread in self._threads:  # a living descendant may hold the pipe open
             thread.join(max(until - time.monotonic(), 0))
         self.output.close()
         lines = self._messages.read_bytes().splitlines() if self._messages.exists() else []
@@ -178,7 +178,7 @@ class Child:
         return self.returncode, time.monotonic() - started
 
 
-Ended = Callable[[], tuple[int, list[str]]]  # waits: (exit code, what was left and was killed)
+Ended = Callable[[], tuple[int, list[str]]]  # waits: (exit code, leftovers that were killed)
 
 
 def _start(
@@ -188,7 +188,7 @@ def _start(
     environment: Mapping[str, str],
     output: int,
 ) -> tuple[int, Ended, str]:
-    """(process id, what waits for its end, how it was started)."""
+    """(process id, function that waits for its end, how it was started)."""
     started = FRESH
     if fork_server.may_fork(resolved) and fork_server.SERVER_VARIABLE in os.environ:
         try:
@@ -267,7 +267,7 @@ def outcome(
 
 
 def aborted(report: dict[str, Any], aborts: Mapping[str, str], output: Output) -> dict[str, Any]:
-    """The report of a child, failed where its output tells that the device gave up work.
+    """The report of a child, as failed if its output shows that the device aborted work.
 
     Args:
         aborts: of the backend.

@@ -13,10 +13,10 @@ LOOKS_S = 0.5  # at the load of now
 
 
 def is_over(record: Record, budget_s: float) -> bool:
-    """Whether a record is a disturbed training, took at most the budget, and its host is idle by now.
+    """Whether a disturbed training is to be measured again: within the budget, on an idle host.
 
-    Neither one with a batch size that was found, which nothing is compared with, nor one with
-    `capture`, whose files lie at one place for both.
+    Trainings whose batch size was found are not, since nothing is compared with them, nor those with
+    `capture`, whose files would be overwritten.
     """
     cell, accounting = record.cell, record.accounting
     took_s = (accounting.wall_s or 0.0) - (accounting.waited_for_lock_s or 0.0)
@@ -34,7 +34,7 @@ def is_over(record: Record, budget_s: float) -> bool:
 def is_less(one: Record, other: Record) -> bool:
     """Whether a record is less disturbed than another.
 
-    No time decides: of two that are as good, the faster one would be chosen each time.
+    Times do not decide: of two equally good records the faster one would always win.
     """
     return one.status == "ok" and _disturbance(one) < _disturbance(other)
 

@@ -1,8 +1,8 @@
 """Which of the shell's variables reach the measuring process, and which of those change numbers.
 
-What asks a library to debug, to wait, to allocate otherwise or to join a distributed run is taken
-out unless the cell asks for it: nobody means it for a measurement, and the record would not show
-it. What is a person's choice of arithmetic or threads stays, and the record says so.
+Variables that make a library debug, wait, allocate otherwise or join a distributed run are removed
+unless the cell sets them: nobody means them for a measurement, and the record would not show them. A
+person's choice of arithmetic or threads stays, and is in the record.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 
 def _named(*patterns: str) -> re.Pattern[str]:
-    """What a name fits that fits one of the patterns, which stand with spaces between them."""
+    """A pattern of names that match one of the space-separated wildcards."""
     return re.compile("|".join(map(fnmatch.translate, " ".join(patterns).split())))
 
 

@@ -65,7 +65,7 @@ Message = dict[str, Any]
 
 
 class NoFork(Exception):
-    """No process that has imported can fork; why."""
+    """No process that could be forked is there; the message says why."""
 
 
 def _send(to: socket.socket, message: Message, descriptors: Sequence[int] = ()) -> None:
@@ -73,7 +73,7 @@ def _send(to: socket.socket, message: Message, descriptors: Sequence[int] = ()) 
 
 
 def _receive(source: socket.socket) -> tuple[Message, list[int]]:
-    """(a message, the descriptors that came with it); ({}, []) where nobody is left to send one."""
+    """(a message, the descriptors that came with it); ({}, []) once the other end is closed."""
     try:
         text, descriptors, _, _ = socket.recv_fds(source, MESSAGE_BYTES, 2)
     except ConnectionError:
@@ -89,14 +89,14 @@ def _pair() -> tuple[socket.socket, socket.socket]:
 
 
 def start(address: str, pipeline: int) -> None:
-    """Start a root for the cells of a process, unless somebody has.
+    """Start a root for the cells of a process, unless there is one.
 
     Args:
         address: of its socket, an abstract one, which leaves no file.
         pipeline: the process with which it ends.
 
     Raises:
-        OSError: there can be none.
+        OSError: it cannot be started.
     """
     if sys.platform != "linux":
         raise OSError("this system has no abstract sockets")
@@ -161,7 +161,7 @@ def child_environment(resolved: ResolvedCell, code: Path) -> dict[str, str]:
 def may_fork(resolved: ResolvedCell) -> bool:
     """Whether a fork measures it as a fresh interpreter does; nothing can be put before a fork."""
     cell = resolved.cell
-    able = forks_here() and resolved.backend.may_fork(cell.device_kind)
+    able = forks_here() and resolved.backend.features.may_fork(cell.device_kind)
     return able and not cell.parameters.get("capture")
 
 
@@ -276,7 +276,7 @@ class Branch:
                 os.close(descriptor)
 
     def _branched_off(self, request: Message) -> bool:
-        """Start the process that makes the request's next import; true in that one."""
+        """Start the process that makes the request's next import; return True in that process."""
         what = request["imports"][self.depth]
         here, there = _pair()
         if os.fork():
@@ -301,12 +301,12 @@ class Branch:
         return True
 
     def _let_go(self) -> None:
-        """Close what only the process that has forked this one holds."""
+        """Close descriptors that only the forking process needs."""
         for mine in (self.control, *self.below.values()):
             mine.close()
 
     def _forked(self, descriptor: int, output: int) -> bool:
-        """Fork a measuring process, see it to its end and end what it leaves; true in that one.
+        """Fork a measuring process, wait for its end and kill its leftovers; return True in the fork.
 
         When the supervisor dies, all of that is ended at once.
         """
@@ -336,12 +336,12 @@ class Branch:
 
 
 def _what_a_fork_lacks(backend: Backend) -> str:
-    """What this process has done that a fork would not have, or "".
+    """The state of this process that a fork would lack, or "".
 
-    That is a device opened, or threads that nobody starts again there. OpenBLAS ends its own when a
+    That is an open device, or threads, which no fork restarts. OpenBLAS ends its own threads when a
     process forks, so this one forks once.
     """
-    if in_a_fork(backend.bad_fork):
+    if in_a_fork(backend.features.bad_fork):
         return "opens the device"
     tasks = machine.listed("/proc/self/task", "*")
     if not tasks:
@@ -374,7 +374,7 @@ def root(listener: socket.socket, life: int) -> None:
 
 
 def _hand_down(below: dict[str, socket.socket], request: Message, descriptors: list[int]) -> None:
-    """Send a request to the branch of its environment, which is started where there is none."""
+    """Send a request to the branch of its environment, and start that where there is none."""
     branch, package = request.pop("branch"), request["package"]
     if package != (own := str(PACKAGE_DIR.parent)):  # another copy's, maybe with other plug-ins
         with suppress(LookupError):

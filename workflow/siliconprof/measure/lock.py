@@ -1,8 +1,8 @@
 """One timed cell at a time on a host, whoever started it.
 
 Snakemake's resource keeps cells of one pipeline apart; this lock keeps apart two pipelines, or
-one and a cell started by hand. It is an advisory `flock`, which ends with whoever holds it. The file
-says who that is, for whoever waits. All users may write it.
+one and a cell started by hand. It is an advisory `flock`, which ends with its holder, whom the file
+names for those that wait. All users may write it.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from siliconprof.errors import UserError, printable, writing
 SHARED = "/tmp/siliconprof.lock"  # by all users
 LOCK_FILE_VARIABLE = "SILICONPROF_LOCK_FILE"
 POLL_S = 0.1
-TELL_EVERY_S = 60.0  # of one that waits
-LONGEST_NOTE = 400  # bytes of what the file says
+TELL_EVERY_S = 60.0  # while waiting
+LONGEST_NOTE = 400  # bytes of the file that are read
 
 
 @contextmanager
 def exclusive_host(check: Callable[[], None], doing: str) -> Iterator[float]:
-    """Hold the host's lock, once nobody else does; the seconds that it waited.
+    """Wait for the host's lock and hold it; yields the seconds waited.
 
-    Log and terminal say for whom.
+    Log and terminal name the holder.
 
     Args:
         check: called while waiting, ten times a second; what it raises ends the wait, so that
@@ -70,8 +70,8 @@ def exclusive_host(check: Callable[[], None], doing: str) -> Iterator[float]:
             time.sleep(POLL_S)
         user = os.environ.get("USER", os.getuid())
         note = f"PID {os.getpid()}, {doing} of {user}, since {time.strftime('%H:%M:%S')}"
-        with suppress(OSError):  # a full disk: only what others are told is missing
-            # Written at each start: old files in /tmp are cleared away, locked or not.
+        with suppress(OSError):  # on a full disk others are not told the holder
+            # Written at each start, since old files in /tmp are removed, locked or not.
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, note.encode(), 0)
         yield time.monotonic() - started

@@ -1,4 +1,4 @@
-"""What a process has in its page tables of files that it has read, for a fork of it, which has none."""
+"""Pages of files in a process's page tables, which a fork does not inherit."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ MADV_POPULATE_READ = 22  # asm-generic/mman-common.h
 
 
 def pages_of_files() -> list[tuple[int, int]]:
-    """(address, bytes) of what this process has read of files, see proc_pid_pagemap(5).
+    """(address, bytes) of file pages that this process has mapped in, see proc_pid_pagemap(5).
 
-    A fork has none of that in its page tables: it counts as less memory, and what uses it faults.
+    A fork has none of them in its page tables: it counts as less memory, and their use faults.
     """
     size = os.sysconf("SC_PAGE_SIZE")
     found = []
@@ -36,7 +36,7 @@ def pages_of_files() -> list[tuple[int, int]]:
 
 
 def populate(pages: Sequence[tuple[int, int]]) -> None:
-    """Have these pages in the page tables of this process, where Linux is 5.14 or newer."""
+    """Map these pages into the page tables of this process, with Linux 5.14 or newer."""
     library = ctypes.CDLL(None)
     for address, n_bytes in pages:
         library.madvise(ctypes.c_void_p(address), ctypes.c_size_t(n_bytes), MADV_POPULATE_READ)

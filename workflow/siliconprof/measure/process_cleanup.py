@@ -1,8 +1,8 @@
-"""Everything that a cell starts ends with it, also what it has turned into a daemon.
+"""Ends everything that a cell has started together with the cell, daemons too.
 
-On Linux whoever starts a measuring process is the reaper of its descendants (prctl(2),
-PR_SET_CHILD_SUBREAPER): what loses its parent becomes a child of the reaper, whatever session or
-group it has moved to. Elsewhere only the cell's process group is found.
+On Linux the process that starts a measuring process is the reaper of its descendants (prctl(2),
+PR_SET_CHILD_SUBREAPER): an orphan becomes its child, whatever session or group it has moved to.
+Elsewhere only the cell's process group is found.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from siliconprof.errors import printable
 from siliconprof.hosts import machine
 
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
-GRACE_S = 0.5  # helpers, such as multiprocessing's, end by themselves once the cell has ended
-END_LIMIT_S = 5.0  # what is stuck in the kernel ends when that lets it go
+GRACE_S = 0.5  # in which helpers, such as multiprocessing's, end by themselves
+END_LIMIT_S = 5.0  # processes stuck in the kernel are not waited for
 POLL_S = 0.02
 LONGEST_COMMAND = 40  # characters of a name
 
@@ -32,7 +32,7 @@ def adopt() -> None:
 
 
 def end(group: int, grace_s: float = GRACE_S) -> list[str]:
-    """Kill what a cell has left, for `END_LIMIT_S` at most: names of what was killed.
+    """Kill a cell's leftover processes, for `END_LIMIT_S` at most; return their names.
 
     Args:
         group: the process group of the cell's measuring process, which has ended.

@@ -1,10 +1,10 @@
-"""Where a cell's process puts what it makes for a moment: code that libraries compile above all.
+"""A cell's temporary files, above all the code that libraries compile.
 
-Nothing of that lies in the system's folder for temporary files, which belongs to all users and may
-be mounted noexec. MLX would find there, by its name alone, the kernel that another user or a process
-that was killed has left (mlx/backend/cpu/compiled.cpp). Each cell has a folder of its own below
-`results/scratch`. Compiled code goes from a run's cells to the next ones: a cell takes that folder
-for itself and gives it back once it has ended well, so what kills a cell is not met by another one.
+They are kept out of the system's temporary folder, which belongs to all users and may be mounted
+noexec. MLX would find there, by its name alone, a kernel that another user or a killed process has
+left (mlx/backend/cpu/compiled.cpp). Each cell has a folder of its own below `results/scratch`.
+Compiled code is passed on between the cells of a run: a cell takes that folder for itself and gives
+it back if it ends well, so that what crashes one cell does not reach another.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ CODE_VARIABLE = "SILICONPROF_CODE_FOLDER"  # what the cells of this run have com
 
 
 def run_folder(results: Path) -> None:
-    """Have the cells that this process starts hand on what they compile, until it ends."""
+    """Let the cells started by this process share what they compile, until it ends."""
     folder = results.absolute() / SCRATCH_FOLDER / f"{CODE}-{secrets.token_hex(4)}"
     os.environ[CODE_VARIABLE] = str(folder)
     atexit.register(temporary.remove, folder)
 
 
 def tidy(results: Path) -> None:
-    """Remove what processes that were killed have left, a day later."""
+    """Remove what killed processes have left, a day later."""
     for path in (results / SCRATCH_FOLDER).glob("*"):
         with suppress(OSError):
             if time.time() - path.stat().st_mtime > LEFT_AFTER_S:
@@ -46,10 +46,10 @@ def tidy(results: Path) -> None:
 
 @contextmanager
 def cell_folder(parent: Path) -> Iterator[Path]:
-    """A folder below `parent` that goes with the cell.
+    """A folder below `parent` that is removed with the cell.
 
-    Where that has a sign of the shell in its path it is a private one of the system's, since MLX and
-    torch call compilers with it.
+    Where that path has a shell metacharacter, a private folder of the system's takes its place, since
+    MLX and torch call compilers with it.
 
     Raises:
         CannotWrite: it cannot be made.
@@ -66,7 +66,7 @@ def cell_folder(parent: Path) -> Iterator[Path]:
 
 
 def take(own: Path, compiles: bool) -> None:
-    """Make the cell's folder of code: that of the run, if any, unless it is to start from nothing."""
+    """Make the cell's code folder: the run's shared one, unless a compiled step is to be timed."""
     if not compiles and (shared := os.environ.get(CODE_VARIABLE)):
         with suppress(OSError):  # not there
             os.rename(shared, own)
@@ -74,7 +74,7 @@ def take(own: Path, compiles: bool) -> None:
 
 
 def give_back(own: Path, compiles: bool) -> None:
-    """Leave the folder to the run's next cell."""
+    """Leave the code folder to the run's next cell."""
     if not compiles and (shared := os.environ.get(CODE_VARIABLE)):
         with suppress(OSError):  # on another disk
             os.rename(own, shared)

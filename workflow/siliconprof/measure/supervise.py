@@ -50,7 +50,7 @@ ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # of a terminal, of a 
 # Parts of a record, which are empty where its child has none
 LISTED = ("points", "samples", "modules_loaded")
 BY_NAME = ("checks", "probes", "accounting")
-SHOWN_PROCESSES = 5  # of those that were killed, that are named
+SHOWN_PROCESSES = 5  # killed ones, by name
 REACHES_ALL_WITHIN_S = 3.0  # a signal that a scheduler sends to a whole job
 
 
@@ -186,7 +186,7 @@ def run(
 
 
 def repeat(report: dict[str, Any], further: Mapping[str, Any]) -> None:
-    """Add what a further process has of each point, or that it failed, to the report of the first."""
+    """Merge the points of a further process, or its failure, into the report of the first."""
     flags = report["flags"]
     codes = {flag["code"] for flag in flags}
     if further["status"] != "ok":
@@ -205,7 +205,7 @@ def repeat(report: dict[str, Any], further: Mapping[str, Any]) -> None:
 def checkpoint_folder(
     folder: Path, cell: Cell, before: Mapping[str, Any], declared: Mapping[str, Any]
 ) -> Path:
-    """Where a training of just this cell, code, data and node leaves checkpoints; no other is left."""
+    """The folder for checkpoints of just this cell, code, data and node; older ones are removed."""
     environment = before["environment"]
     data = prepared.read_facts(Path(cell.dataset))["sha256"] if cell.dataset else None
     own = [identity(vars(cell)), before["code"]["fingerprint"], dict(declared), data]
@@ -226,10 +226,10 @@ def supervise(
     declared: Mapping[str, Any],
     expected: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
-    """Run the cell to its end; the result.
+    """Run the cell to its end; return its result.
 
     Args:
-        beside: the folder in which it has one for the moment.
+        beside: where its temporary folder is made.
         results: the folder of its captures and checkpoints; None = `results`, and no checkpoints.
         declared: versions that the pipeline declared.
         expected: the device that a node of a cluster must have, see `node_check`.
@@ -280,7 +280,7 @@ def supervise(
 
 
 def resolved_cell_of(text: str, time_limit_s: float | None) -> ResolvedCell:
-    """The resolved cell of its JSON.
+    """The resolved cell of a cell's JSON.
 
     Args:
         time_limit_s: seconds for the whole cell, None for the cell's own.
@@ -306,11 +306,7 @@ def interrupt(signum: int, frame: object) -> None:
 
 
 def hear(handler: Any, numbers: Sequence[signal.Signals]) -> None:
-    """What an interrupt does from now on.
-
-    Args:
-        numbers: of `ENDINGS`: SIGTERM, and a terminal that is closed, end a cell as Ctrl-C does.
-    """
+    """Handle these signals of `ENDINGS`: SIGTERM and a closed terminal end a cell as Ctrl-C does."""
     for number in numbers:
         signal.signal(number, handler)
 
@@ -359,9 +355,8 @@ def main(
         started, began_s = datetime.now(UTC), time.monotonic()
         result = supervise(resolved, results, beside, declared, expect)
         if node_check.refused(result.get("reason")) or prepared.FIX in str(result.get("reason")):
-            raise UserError(
-                result["reason"]
-            )  # no record: the next run has another node, or the data
+            # No record: the next run has another node, or the data.
+            raise UserError(result["reason"])
         wall_s = time.monotonic() - began_s
         result["accounting"] = (result.get("accounting") or {}) | {"wall_s": wall_s}
         # The log stays on this host: it has the reason as it was.

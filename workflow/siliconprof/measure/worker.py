@@ -97,13 +97,13 @@ def main(job: Mapping[str, Any]) -> int:
         temporary.write(Path(job["result"]), json.dumps(finite(result)))
     except CannotWrite as error:
         return _gives_up(error)
-    if "modules_loaded" in result and checkpoints:  # whoever asks again begins anew
+    if "modules_loaded" in result and checkpoints:  # a later run starts from the beginning
         (checkpoints / COURSE).unlink(missing_ok=True)
     return 0
 
 
 def _gives_up(error: CannotWrite) -> int:
-    """A full disk is no result of the cell: print why, so that its supervisor writes no record."""
+    """Print why the result could not be written, so that the supervisor writes no record."""
     print(error, flush=True)
     return CANNOT_WRITE_STATUS
 

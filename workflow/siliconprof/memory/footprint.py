@@ -37,7 +37,7 @@ class MemoryProfile:
     rms_fused: bool = False  # torch's RMS norm keeps its input only; else its result too, in fp32
     rotated: int = 2  # copies of d that rotary positions leave beside one projection's q, k and v
     angles: int = 0  # and in each layer, per position of a sequence, of a head's channels
-    swiglu_saved: int = 3  # of d_ff: gate, its SiLU, and what that multiplies
+    swiglu_saved: int = 3  # of d_ff: gate, its SiLU, and the values it multiplies
     cubes_fp32: bool = False  # autocast does the cube in GPT-2's tanh GELU, and after it, in fp32
     loss_fp32: bool = False  # every loss is taken of fp32 logits; else as the model does it
     casts_stay: bool = False  # AMP's 16-bit weights live until the next step, not to the backward
@@ -69,7 +69,7 @@ class Stage:
 
 
 class MemoryEstimator:
-    """Counts one model's training step for a framework's memory profile and a precision."""
+    """Predicts the memory of a model's training step, by a framework's profile and a precision."""
 
     def __init__(self, profile: MemoryProfile, precision: str, checkpointing: bool = False) -> None:
         self.profile = profile
@@ -112,7 +112,7 @@ class MemoryEstimator:
     def attention(
         self, batch: int, queries: int, keys: int, d: int, heads: int, joint: bool, trained: bool
     ) -> float:
-        """An attention with the input of its output projection.
+        """Bytes of an attention, with the input of its output projection.
 
         Args:
             joint: q, k and v are views of one projection's result.
@@ -120,7 +120,7 @@ class MemoryEstimator:
         """
         profile, width = self.profile, self.width
         if not profile.keeps_scores:
-            mixed = 1 if joint or not trained else 2  # torch copies it out of order otherwise
+            mixed = 1 if joint or not trained else 2  # else torch makes a copy in another order
             saved = (1 + mixed) * queries * d + 2 * keys * d
             return batch * (saved * width + queries * heads * STATISTIC)
         inner = 4 if profile.scores_fp32 else width
@@ -242,16 +242,16 @@ class MemoryEstimator:
         return {name: math.ceil(value) for name, value in (standing | worst).items()}
 
     def saved_bytes(self, stage: Stage) -> float:
-        """What a stage saves for its backward pass, in bytes."""
+        """Bytes that a stage saves for its backward pass."""
         copies = 0 if self.profile.casts_stay or not self.amp else self.width * stage.cast
         return stage.saved_bytes + copies
 
     def waiting_bytes(self, stage: Stage) -> float:
-        """What of it stays from a stage's forward pass until then, in bytes."""
+        """Bytes of a stage that stay from its forward pass until its backward pass."""
         return self.saved_bytes(stage) if stage.input_bytes is None else stage.input_bytes
 
     def again_bytes(self, stage: Stage) -> float:
-        """What a checkpointed stage's backward pass first computes again, in bytes."""
+        """Bytes that the backward pass of a checkpointed stage first computes again."""
         if stage.input_bytes is None:
             return 0.0
         return stage.recomputed * self.saved_bytes(stage)

@@ -102,7 +102,7 @@ def largest_batch(predict: Callable[[int], int], allowed_bytes: float) -> int:
 
 @dataclass(frozen=True)
 class ScenarioInputs:
-    """The input of `decide`: all that decides a cell's scenario."""
+    """Everything on which `decide` bases a cell's scenario."""
 
     requested: str
     predicted_bytes: int | None

@@ -49,12 +49,12 @@ class Plugin(Probe):
     def start(self, backend: Any) -> None:
         super().start(backend)
         self.hardware: list[Hardware] = [sources.host()]
-        if backend.gpu_address() is not None:
-            self.hardware.insert(0, sources.gpu(backend.gpu_address()))
+        if backend.gpu_address is not None:
+            self.hardware.insert(0, sources.gpu(backend.gpu_address))
         self.state: Readings = {}
         self.next_state_s = 0.0
         self.values: dict[str, list[float]] = {}
-        # Of each, what limited it in every sample that shows it.
+        # For each, its limits in every sample that shows any.
         self.limited: list[list[tuple[str, ...]]] = [[] for _ in self.hardware]
         self.under_way = False
         self.sample()  # the counts of throttlings before
@@ -86,7 +86,7 @@ class Plugin(Probe):
     def stop(self, wall_s: float) -> dict[str, Any]:
         summary: dict[str, Any] = {"limits": {}, "throttled": None, "power_capped": None}
         flags: list[tuple[str, str]] = []
-        silent = False  # what must report has not, or what reported does no more
+        silent = False  # a sensor that must report did not, or stopped
         for hardware, limited in zip(self.hardware, self.limited, strict=True):
             n_samples = len(limited)
             if not limited:

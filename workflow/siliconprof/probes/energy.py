@@ -40,8 +40,8 @@ class Plugin(Probe):
 
     def start(self, backend: Any) -> None:
         super().start(backend)
-        self.sensors = sources.energy(backend.gpu_address())
-        self.power_limit_w = sources.gpu(backend.gpu_address()).power_limit_w()
+        self.sensors = sources.energy(backend.gpu_address)
+        self.power_limit_w = sources.gpu(backend.gpu_address).power_limit_w()
         self.reasons: dict[str, str] = {}
         chosen: dict[str, Source] = {}
         for source in (source for sensor in self.sensors for source in sensor.sources):

@@ -22,7 +22,7 @@ from siliconprof.hosts.sensors.base import Readings
 from siliconprof.probes.base import Probe
 
 FLAG_ABOVE_CORES = 0.2  # foreign load, in cores, above which a record is flagged
-IDLE_CORES = 0.5  # fewer than these, where nothing tells of waiting: none was left
+IDLE_CORES = 0.5  # fewer count as none, where waiting threads are not counted
 # On a Mac: what compiles Metal's kernels for whoever asks, and what draws the display.
 SERVICES = ("MTLCompilerService", "WindowServer")
 PS = ("ps", "-axo", "pid=,ppid=,time=,comm=")
@@ -51,7 +51,7 @@ def _cpu_times(psutil: Any) -> float:
 
 
 def busy_seconds() -> tuple[float | None, str | None]:
-    """(busy processor seconds of the whole host since boot, None), or (None, why nothing tells)."""
+    """(busy processor seconds of the whole host since boot, None), or (None, the reason why unknown)."""
     seconds, _ = machine.reading(_proc_stat)
     return machine.by_psutil(_cpu_times) if seconds is None else (seconds, None)
 
@@ -110,7 +110,7 @@ def own_busy_seconds(listed: Mapping[int, Process] | None = None) -> float:
 
 
 class ForeignLoad:
-    """The load of the host's other processes, from here on."""
+    """The load of the host's other processes since its creation."""
 
     def __init__(self) -> None:
         self.listed = mac_processes()
@@ -118,7 +118,7 @@ class ForeignLoad:
         self.own, self.own_s = own_busy_seconds(self.listed), 0.0
 
     def cores(self, wall_s: float) -> float | None:
-        """Cores that they have used on average over so many seconds; None where unknown."""
+        """Cores that they used on average in these seconds; None where unknown."""
         listed = mac_processes()
         busy, why = busy_seconds()
         own = own_busy_seconds(listed)
@@ -136,12 +136,12 @@ class ForeignLoad:
         return max(busy - self.busy - self.own_s, 0.0) / wall_s
 
     def own_cores(self, wall_s: float) -> float:
-        """Cores that this process, and what is no foreign load, used until `cores` was called."""
+        """Cores used by this process and all that is not foreign, until `cores` was last called."""
         return self.own_s / wall_s
 
 
 def none_idle(cores: float) -> bool:
-    """Whether so many busy cores leave none to whoever waits for one."""
+    """Whether so many busy cores leave none idle."""
     return cores > (os.cpu_count() or 1) - IDLE_CORES
 
 
@@ -160,7 +160,7 @@ class Plugin(Probe):
 
     def start(self, backend: Any) -> None:
         super().start(backend)
-        self.gpu = sources.gpu(backend.gpu_address())
+        self.gpu = sources.gpu(backend.gpu_address)
         self.next_gpu_s = 0.0
         self.most_processes: int | None = None
         self.most_bytes: int | None = None
@@ -184,7 +184,7 @@ class Plugin(Probe):
         }
 
     def sample(self) -> Readings:
-        """Who else computes on the GPU, once a second and None in between."""
+        """Other processes on the GPU, read once a second and None in between."""
         if self.gpu.reason is not None:
             return {}
         now_s = time.monotonic()

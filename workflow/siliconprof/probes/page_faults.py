@@ -23,7 +23,7 @@ from siliconprof.hosts.sensors.base import Readings
 from siliconprof.probes.base import Probe
 
 VMSTAT = linux.KernelFile("/proc/vmstat")
-SWAP_INTERVAL_S = 1.0  # the kernel sums up all its counters for one reading
+SWAP_INTERVAL_S = 1.0  # a reading has the kernel sum all its counters
 # mallopt(3): M_MMAP_MAX, how many blocks are mapped; M_TRIM_THRESHOLD, -1 = the heap never shrinks
 MALLOC_OPTIONS = {-4: 0, -1: -1}
 

@@ -24,7 +24,7 @@ class CellRun:
     cell: Cell
     backend: Backend
     workload: Any  # a `workloads.base.Workload`
-    report: Callable[[dict[str, Any]], None]  # tells the supervisor how far the cell is, and points
+    report: Callable[[dict[str, Any]], None]  # tells the supervisor the progress and each point
     checkpoints: Path | None = None  # folder for those of a whole training
     points: list[dict[str, Any]] = field(default_factory=list)
     flags: list[dict[str, str]] = field(default_factory=list)
@@ -63,9 +63,9 @@ class CellRun:
         return self.scenario.get("applied") == "offload"
 
     def add_point(self, point: dict[str, Any]) -> None:
-        """Add one point to the record, also if this process is killed; its raw times are timed.
+        """Add one point to the record, which has it even if this process is killed.
 
-        Those of compiling and warm-up are not.
+        Its raw times, without compiling and warm-up, count as timed.
         """
         self.points.append(point)
         self.report({"point": point})
@@ -76,10 +76,10 @@ class CellRun:
     def repeat(
         self, label: str, operation: Callable[[], Any], calls: int | None = None
     ) -> dict[str, Any]:
-        """Time an operation by the cell's plan; a part of its point.
+        """Time an operation by the cell's plan; return that part of its point.
 
-        What scatters or drifts, or was disturbed, is measured again after a pause, while there are
-        retries and budget. The last attempt stands, whatever it shows, and not the fastest.
+        Times that scatter, drift or were disturbed are measured again after a pause, while retries and
+        budget last. The last attempt stands, whatever it shows, and not the fastest.
 
         Args:
             label: of the operation, for the progress.
@@ -115,7 +115,7 @@ class CellRun:
         }
 
     def may_retry(self, plan: Plan, last_s: float) -> bool:
-        """Whether another attempt that takes as long as the last fits the budget; after its pause."""
+        """Pause, and return True, if the budget has room for another attempt as long as the last."""
         spent_s = plan.cool_down_s + last_s
         if self.stays_busy or self.retried_s + spent_s > plan.retry_budget_s:
             return False
@@ -124,7 +124,7 @@ class CellRun:
         return True
 
     def undisturbed(self, measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-        """What else a point has timed, again where it was disturbed, while there is budget.
+        """Measure something else of a point, and again where it was disturbed and budget is left.
 
         Returns:
             the last of what was measured, `disturbed`, and the `attempts` that were given up.
@@ -165,8 +165,4 @@ class CellRun:
 
     def stepping(self, label: str) -> Callable[[str, int], None]:
         """A progress callback for the timing loops."""
-
-        def report(stage: str, step: int) -> None:
-            self.progress(f"{label}: {stage}", step)
-
-        return report
+        return lambda stage, step: self.progress(f"{label}: {stage}", step)

@@ -95,7 +95,7 @@ def launch_cold(backend: Any, cell: Cell) -> None:
 
 
 def forked(times: int) -> bool:
-    """Fork so many times, each once the fork before has ended; true in a fork."""
+    """Fork so many times, each after the end of the fork before; return True in a fork, else False."""
     parent = os.getpid()
     for _ in range(times):
         if not (pid := os.fork()):
@@ -118,7 +118,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     cell = Cell.from_json(arguments.cell)
     backend = plugins.load("backends", cell.backend)()
     timed(IMPORT_S, f"import {backend.framework}", backend.import_framework)
-    alone = not arguments.forks or bool(in_a_fork(backend.bad_fork))
+    alone = not arguments.forks or bool(in_a_fork(backend.features.bad_fork))
     report(launches=1 if alone else arguments.forks)
     if alone or forked(arguments.forks):
         launch_cold(backend, cell)
@@ -129,14 +129,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def fresh(cell: Cell, limit_s: float, forks: int = 0) -> list[tuple[dict[str, float], str | None]]:
-    """Run one fresh process to its end: of each launch (seconds by name, why it failed or None).
+    """Run one fresh process to its end: (seconds by name, why it failed or None) of each launch.
 
-    It finds no compiled kernel of a process before it.
+    It finds no kernel that an earlier process has compiled.
 
     Args:
         limit_s: seconds after which it is killed.
-        forks: how many launches, each in a fork that begins with the import done, whose time is
-            that of the first; 0 = one, in the process itself, as where none can be forked.
+        forks: number of launches, each in a fork made after the import, whose time counts for the first;
+            0 = one launch in the process itself, where none can be forked.
     """
     command = [sys.executable, "-m", "siliconprof.session.cold_launch", "--forks", str(forks)]
     command += ["--cell", cell.to_json(), "--supervisor", str(os.getpid())]

@@ -30,7 +30,7 @@ Series = list[tuple[float, float]]  # seconds; joules, or watts of a source that
 
 
 def updates(series: Series) -> int:
-    """How many readings differ from the one before."""
+    """Number of readings that differ from the one before."""
     return sum(before != after for (_, before), (_, after) in pairwise(series))
 
 
@@ -66,7 +66,7 @@ class Recording:
             self._read()
 
     def stop(self) -> None:
-        """The last reading is taken here, and nothing afterwards."""
+        """Take the last reading."""
         self._stop.set()
         self._thread.join()
         self._read()
@@ -79,12 +79,12 @@ class Recording:
         return (time.perf_counter() if running else self.ended) - self.started
 
     def series(self, sensor: EnergySensor, source: Source) -> Series:
-        """What one source of a sensor told."""
+        """The readings of one source of a sensor."""
         readings = self._readings[sensor]
         return [(at_s, values[source.name]) for at_s, values in readings if source.name in values]
 
     def moved(self, sensor: EnergySensor) -> int:
-        """In how many readings any source of a sensor differed from before."""
+        """Number of readings in which any source of a sensor differs from the one before."""
         return sum(a != b for (_, a), (_, b) in pairwise(self._readings[sensor]))
 
 
@@ -104,7 +104,7 @@ class EnergyMeter:
     def __init__(self, backend: Backend, plan: Plan) -> None:
         self.backend, self.plan = backend, plan
         requested = plan.energy_window_s >= LEAST_WINDOW_S  # opening sensors takes time
-        self.sensors = sensors.energy(backend.gpu_address()) if requested else []
+        self.sensors = sensors.energy(backend.gpu_address) if requested else []
         self.readable = [
             (sensor, source)
             for sensor in self.sensors

@@ -1,8 +1,8 @@
-"""The operators of a training step that nobody has measured, on this host's CPU.
+"""The operators of a training step that nobody has measured, found on this host's CPU.
 
-The values do not matter, so the data are blank, and no step is taken: the model needs no memory. Of
-a backend for GPUs the step is one on the same framework's for a CPU, with the optimizer that the GPU
-would have; what is another operator there is one that nobody timed.
+The data are blank, since values do not matter, and nothing is computed, so the model needs no memory. For
+a GPU's backend the step is traced on the same framework's CPU backend, with the optimizer that the GPU
+would use; where the GPU would run another operator, it is one that nobody timed.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from siliconprof.datasets import prepared, training_data
 from siliconprof.errors import UserError, in_one_line
 from siliconprof.session.timing import PhaseClock
 
-# AdamW reads its counts of steps, which beside a GPU are in the host's memory: none of its operators.
+# AdamW reading its step counts, which a GPU's backend keeps in the host's memory.
 HOST_READS = "aten::_local_scalar_dense"
 
 
 def calls(
     workload: Any, parameters: Mapping[str, Any], backend: str, precision: str, threads: int
 ) -> list[Call]:
-    """The operators of a step, in order, each with what times it alone.
+    """The operators of a step in order, each with a function that times it alone.
 
     Raises:
-        UserError: no CPU does it in that precision, or the framework does not tell them.
+        UserError: the CPU lacks the precision, or the framework does not list the operators.
     """
-    own = opened(workload, backend, precision, threads)
+    cpu_backend = opened(workload, backend, precision, threads)
     try:
         batch = blank_batch(workload, parameters)
-        found = own.isolated_calls(workload, batch, PhaseClock(own.clock))
+        found = cpu_backend.isolated_calls(workload, batch, PhaseClock(cpu_backend.clock))
     except (Unsupported, UserError) as error:
         raise UserError(f"the operators of its step are not known: {error}") from None
     except Exception as error:  # a model of the user's: its code, and what fake tensors lack
@@ -46,23 +46,24 @@ def is_for_gpu(backend: str) -> bool:
 
 
 def opened(workload: Any, backend: str, precision: str, threads: int) -> Backend:
-    """The backend on this host's CPU, with the optimizer of the one that is asked for.
+    """The framework's backend on this host's CPU, with the optimizer of the backend that is named.
 
     Raises:
-        UserError: no CPU does it in that precision, or the workload is none of its framework.
+        UserError: the CPU lacks the precision, or the workload the framework.
     """
-    asked = plugins.load("backends", backend)
-    own = on_cpu(asked)()
-    if reason := workload.supports(own.framework, precision):
+    target = plugins.load("backends", backend)
+    cpu_backend = on_cpu(target)()
+    if reason := workload.supports(cpu_backend.framework, precision):
         raise UserError(reason)
-    if asked.usual_adamw and workload.parameters.get("adamw") == "default":
-        workload.parameters = {**workload.parameters, "adamw": asked.usual_adamw}
-    own.import_framework()
+    usual_adamw = target.features.usual_adamw
+    if usual_adamw and workload.parameters.get("adamw") == "default":
+        workload.parameters = {**workload.parameters, "adamw": usual_adamw}
+    cpu_backend.import_framework()
     try:
-        own.open("cpu", 0, threads, precision)
+        cpu_backend.open("cpu", 0, threads, precision)
     except Unsupported as error:
         raise UserError(f"a step's operators are read from a step on a CPU: {error}") from error
-    return own
+    return cpu_backend
 
 
 def blank_batch(workload: Any, parameters: Mapping[str, Any]) -> Any:
@@ -70,12 +71,12 @@ def blank_batch(workload: Any, parameters: Mapping[str, Any]) -> Any:
     return next(iter(workload.batches(blank_data(workload.data_kind, parameters), 0)))
 
 
-def on_cpu(asked: type[Backend]) -> type[Backend]:
-    """A backend of the same framework that has a CPU, itself if it can."""
-    if asked.device_kind != "gpu":
-        return asked
+def on_cpu(target: type[Backend]) -> type[Backend]:
+    """A backend of the same framework that runs on a CPU; itself if it does."""
+    if target.device_kind != "gpu":
+        return target
     found = (plugins.load("backends", name) for name in plugins.names("backends"))
-    return next(b for b in found if b.framework == asked.framework and b.device_kind != "gpu")
+    return next(b for b in found if b.framework == target.framework and b.device_kind != "gpu")
 
 
 def blank_data(kind: str | None, parameters: Mapping[str, Any]) -> Any:

@@ -1,11 +1,12 @@
-"""A step's distinct operators, each timed alone: the process that `--measure` of `siliconprof predict` starts.
+"""A step's distinct operators, each timed alone: the process that `siliconprof predict --measure` starts.
 
     python -m siliconprof.session.isolated_operators SECONDS < JOBS > RESULTS
 
-Of each training, none of which runs, the operators with how often a step calls them. The first one has
-most of the seconds, from the start of the process, and the others share the rest. An operator is called
-`FEWEST_CALLS` times after a first one, and more often as long as its part of them lasts; once they are gone,
-once alone. Beside it stands no more memory than it works on and twice the last-level cache.
+For each training, which does not run, the result has its operators and how often a step calls each. The
+first training has most of the seconds, counted from the start of the process; the others share the rest.
+An operator is called `FEWEST_CALLS` times after a warm-up call, and more often while its share of the
+time lasts; once the time is up, a single time. Memory holds the operands of one operator, and twice the
+last-level cache.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ QUARTILES = (0.25, 0.5, 0.75)
 
 
 def timed(calls: Sequence[Call], until: float) -> list[dict[str, Any]]:
-    """Rows as a record has them, whose `seconds` are of one call, with quartiles `low_s` and `high_s`.
+    """Rows as in a record; `seconds` is the median of one call, `low_s` and `high_s` its quartiles.
 
     Args:
         until: on the clock of `perf_counter`; after it each operator is timed once.
@@ -49,7 +50,7 @@ def timed(calls: Sequence[Call], until: float) -> list[dict[str, Any]]:
     for left, alike in zip(range(len(moving), 0, -1), moving, strict=True):
         seconds, start = distinct[alike].alone(), perf_counter()
         share_s = max(until - start, 0.0) / left
-        times = [seconds()]  # which counts where there is no time for another one
+        times = [seconds()]  # the warm-up, which counts if there is no time for more
         while len(times) <= MOST_CALLS and (now := perf_counter()) < until:
             if len(times) > FEWEST_CALLS and now > start + share_s:
                 break
@@ -100,7 +101,7 @@ def answer(job: Mapping[str, Any], until: float) -> dict[str, Any]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Answer what standard input asks, in the seconds that the only argument says."""
+    """Answer the jobs on standard input within the seconds that the only argument gives."""
     start = perf_counter()
     (within_s,) = map(float, sys.argv[1:] if argv is None else argv)
     results = os.fdopen(os.dup(sys.stdout.fileno()), "w")

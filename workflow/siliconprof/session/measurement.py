@@ -68,7 +68,7 @@ def opened_session(
     checkpoints: Path | None = None,
     expected: Mapping[str, Any] | None = None,
 ) -> CellRun:
-    """The run of a cell on its open backend, with its scenario; nothing has run yet.
+    """The run of a cell on its open backend, with its scenario, before anything is measured.
 
     Args:
         checkpoints: folder for those of a whole training.
@@ -113,12 +113,12 @@ def opened_session(
     cell_run = CellRun(cell, backend, resolved.workload, report, checkpoints)
     cell_run.scenario = resolved.scenario()
     if cell.device_kind == "gpu":
-        cell_run.gpu = sensors.gpu(backend.gpu_address())
+        cell_run.gpu = sensors.gpu(backend.gpu_address)
     return cell_run
 
 
 def warm_up(backend: Backend) -> None:
-    """Have a GPU at its clock, and the host at the pace of launching, as they are in the midst of work."""
+    """Run products until the GPU's clock and the host's launching are at their working pace."""
     arrays = backend.arrays
     a = arrays.normal((WARM_UP_SIDE, WARM_UP_SIDE), 0)
     until = time.perf_counter() + GPU_WARM_UP_S
@@ -137,7 +137,7 @@ def measure(
     checkpoints: Path | None = None,
     expected: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Measure a cell; the parts of its record that only this process knows.
+    """Measure a cell; return the parts of its record that only this process knows.
 
     Args:
         partial: filled on the way with the parts that are worth having when the cell fails.
@@ -198,9 +198,7 @@ def measure(
     quality.disturbed_flags(cell_run)
     quality.split_flags(cell_run)
     quality.diverged(cell_run)
-    is_trained = (
-        "master_weights" in cell_run.evidence
-    )  # else nothing was, or all that was tried failed
+    is_trained = "master_weights" in cell_run.evidence  # else no training, or all failed
     seen = (point["observed"]["operands"] for point in cell_run.points if point.get("observed"))
     if operands := sorted({*chain.from_iterable(seen)}):
         cell_run.evidence["operands"] = operands
@@ -229,7 +227,7 @@ def measure(
         "method": {"time": backend.clock.means} | cell_run.method,
         "accounting": {
             "open_s": opened - started,
-            "check_s": checked - checking,  # of those
+            "check_s": checked - checking,  # within open_s
             "measure_s": time.perf_counter() - opened,
             "timed_s": cell_run.timed_s,
         },

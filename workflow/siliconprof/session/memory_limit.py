@@ -41,7 +41,7 @@ GIVES_BACK = "glibc's mmap threshold is kept at 128 KiB, so that freed memory is
 
 
 def enforce(memory: Memory, limit_bytes: int, give_back: bool = True) -> dict[str, Any]:
-    """Limit what is allocated from here on; the record's `limit`.
+    """Limit allocations from here on; return the record's `limit`.
 
     Args:
         memory: of an open backend.
@@ -77,7 +77,7 @@ def apply(cell_run: CellRun, train: Callable[[CellRun], None]) -> None:
     first use are not part of the training.
 
     Args:
-        train: trains what a run has.
+        train: trains the workload of a run.
     """
     cell, scenario = cell_run.cell, cell_run.scenario
     budgeted = scenario["capacity_source"] == memory_model.BUDGET_SOURCE
@@ -109,7 +109,7 @@ def rehearse(cell_run: CellRun, train: Callable[[CellRun], None]) -> None:
 def peak_of_step(
     cell_run: CellRun, step: Callable[[], Any] | None, persistent: Sequence[Any]
 ) -> Any:
-    """The most memory that a training step held, in bytes, for its point; noted under a limit too.
+    """Return a point's peak memory of a training step, in bytes; note it where there is a limit.
 
     A cgroup's own peak is read first and its limit lifted, since counting may need memory itself.
 

@@ -1,10 +1,9 @@
-"""Where a training step's time goes: its operators, each timed inside of real steps.
+"""Where a training step's time goes: its operators, each timed inside real steps.
 
-The first step that is watched is described: which operators, whose, on what. In the others they are
-timed. They take turns with steps that nobody watches, so that what drifts affects both alike; what
-a phase lasts in those beyond its operators in these is the framework's own: Python, autograd's walk
-through the graph, views, and whatever timing the operators missed. A watched step lasts longer than
-others and is in no median.
+The first watched step lists the operators, with their modules and operands; later ones time them.
+Watched steps alternate with unwatched ones, so that drift affects both alike. What an unwatched
+step's phase takes beyond the sum of its operators is the framework's time: Python, autograd's walk
+through the graph, views, and whatever the timing missed. Watched steps are slower and in no median.
 """
 
 from __future__ import annotations
@@ -28,38 +27,38 @@ NONE_YET = "the training ended before a step's operators were timed"
 
 
 class Operators:
-    """Watches the operators of some steps of a training.
+    """Lists the operators of a training step, and times them in some later steps.
 
     Args:
-        method: of the run; which kernels were taken is added to it.
+        method: of the run; the kernels that were used are added to it.
     """
 
     def __init__(self, profiler: Profiler, clock: PhaseClock, method: dict[str, Any]) -> None:
         self.profiler, self.clock, self.method = profiler, clock, method
         self._listed: list[Operator] | None = None
         self._times: list[list[float]] = []  # of each operator, by step
-        # why nothing, or nothing more, is watched
+        # Why no step, or no further step, is watched.
         self._reason = refusal(lambda: profiler.describe_step(clock))
         self._next = 1  # how many other steps there are then
         self._watching = ExitStack()
-        self._seen: Any = None
+        self._collected: Any = None
 
-    def due(self, others: int, overruns: bool = False) -> bool:
+    def due(self, unwatched: int, overruns: bool = False) -> bool:
         """Whether the next step is to be watched.
 
         Args:
-            others: steps that were timed in the usual way so far.
+            unwatched: steps that were timed in the usual way so far.
             overruns: whether the training is about to end early: its operators are timed once before.
         """
-        is_due = not self._times if overruns else others >= self._next
+        is_due = not self._times if overruns else unwatched >= self._next
         return self._reason is None and is_due
 
-    def begin(self, others: int) -> None:
+    def begin(self, unwatched: int) -> None:
         """Watch the step that begins, which is split."""
         profiler, describes = self.profiler, self._listed is None
         watch = profiler.describe_step(self.clock) if describes else profiler.time_step()
-        self._seen = self._watching.enter_context(watch)
-        self._next = math.ceil(RARER * others) + 1
+        self._collected = self._watching.enter_context(watch)
+        self._next = math.ceil(RARER * unwatched) + 1
 
     def stop(self) -> None:
         """Watch no more; the clock has stopped."""
@@ -69,19 +68,19 @@ class Operators:
         """Stop, and keep what was seen."""
         self.stop()
         if self._listed is None:
-            self._listed = self._seen
-            self.method["kernels"] = self.profiler.implementations(self._seen)
+            self._listed = self._collected
+            self.method["kernels"] = self.profiler.implementations(self._collected)
             self._reason = refusal(self.profiler.time_step)
-        elif [kind for kind, _ in self._seen] == [operator.kind for operator in self._listed]:
-            self._times.append([seconds for _, seconds in self._seen])
+        elif [kind for kind, _ in self._collected] == [operator.kind for operator in self._listed]:
+            self._times.append([seconds for _, seconds in self._collected])
         else:
             self._reason = DIFFERS
 
-    def part(self, beside: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """`operators` of the training's point; nothing where no backend tells.
+    def of_point(self, unwatched: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """The point's `operators`; empty where the profiler cannot list them.
 
         Args:
-            beside: of the steps between, where they are not the point's own: `phases`, seconds of each,
+            unwatched: of the steps between, where they are not the point's own: `phases`, seconds of each,
                 and `whole_step_s`, seconds of those that are not split.
         """
         if self._listed is None:
@@ -99,11 +98,13 @@ class Operators:
             for operator, own in places.items()
         ]
         reason = self._reason or (None if times else NONE_YET)
-        return {"operators": {"rows": rows, "reason": reason, **(reason is None and beside or {})}}
+        return {
+            "operators": {"rows": rows, "reason": reason, **(reason is None and unwatched or {})}
+        }
 
 
 def refusal(ask: Callable[[], Any]) -> str | None:
-    """Why a backend does not do what it is asked for, or None."""
+    """The reason why a backend refuses a request, or None."""
     try:
         ask()
     except Unsupported as error:
@@ -112,10 +113,10 @@ def refusal(ask: Callable[[], Any]) -> str | None:
 
 
 def watch_step(cell_run: CellRun, step: Callable[[], Any], clock: PhaseClock) -> dict[str, Any]:
-    """The same of a training whose own steps are timed whole, or are few.
+    """Watch operators in extra steps, for a training whose own are few or timed whole only.
 
-    Its own steps were at another moment, when the machine may have been faster or slower: whole steps
-    between the others tell by how much. It comes before `memory_limit.peak_of_step`, after whose step glibc's
+    Its own steps ran earlier, when the machine may have been faster or slower: whole steps among the
+    extra ones tell by how much. It comes before `memory_limit.peak_of_step`, after whose step glibc's
     malloc gives less memory back, so that steps have fewer page faults.
 
     Args:
@@ -153,4 +154,4 @@ def watch_step(cell_run: CellRun, step: Callable[[], Any], clock: PhaseClock) ->
             spent_s += watched_s + split_s + whole_s
         others += 1
     cell_run.timed(described_s + spent_s)
-    return watched.part({"phases": phases, "whole_step_s": whole_step_s} if phases else None)
+    return watched.of_point({"phases": phases, "whole_step_s": whole_step_s} if phases else None)

@@ -54,7 +54,7 @@ def disturbed_flags(cell_run: CellRun) -> None:
 
 
 def order_flags(cell_run: CellRun) -> Check:
-    """Give every point its `drift` and `change_point`, flag what matters; the check `drift`."""
+    """Add `drift` and `change_point` to each point and flag those that matter; the check `drift`."""
     assessed, ratios, retried = 0, [], 0
     reasons = []
     for point in cell_run.points:
@@ -86,7 +86,7 @@ def order_flags(cell_run: CellRun) -> Check:
 
 
 def work_check(cell_run: CellRun) -> Check:
-    """Whether the operators that were seen do the work that the points say; flags where not."""
+    """Check that the observed operators do as many operations as the points claim; flag where not."""
     compared, reasons = 0, []
     for point in cell_run.points:
         counted, said = counted_flops(cell_run, point), point.get("flops")
@@ -104,11 +104,11 @@ def work_check(cell_run: CellRun) -> Check:
 
 
 def counted_flops(cell_run: CellRun, point: Mapping[str, Any]) -> int | None:
-    """FLOPs of a point's operators, where the framework's own counter knows them all."""
+    """FLOPs of a point's operators, where the framework's own counter knows all; else None."""
     if observed := point.get("observed"):
         return observed["flops"]
     profiler = cell_run.backend.profiler
-    if not profiler.counts_flops:  # what is counted by a formula of ours proves no other
+    if not profiler.counts_flops:  # a formula of ours would prove nothing
         return None
     rows = (point.get("operators") or {}).get("rows", ())
     return profiler.total_flops((r["kind"], r["flops"], r["count"]) for r in rows)

@@ -1,4 +1,4 @@
-"""Work of known size, fitted so that one call lasts some milliseconds; `self_checks` times it.
+"""Kernels of known work, sized so that one call lasts some milliseconds; `self_checks` times them.
 
 A product is bound by arithmetic, a sum over a long vector by memory.
 """
@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 from siliconprof.backends.base import Backend
 from siliconprof.session.timing import call_s
 
-CALL_S, AIM_S = 2e-3, 3e-3  # a call lasts the first at least; sizes aim at the second
-SLOW_S = 40e-3  # a sum that takes longer gets fewer values
-GROWN_S = 30e-3  # and one whose double takes not about twice as long gets more, up to this
+CALL_S, AIM_S = 2e-3, 3e-3  # at least, and as sizes aim at
+SLOW_S = 40e-3  # from which a sum gets fewer values
+GROWN_S = 30e-3  # up to which a call grows whose double does not take about twice as long
 STRAIGHT = (1.9, 2.1)
 LOOKS, FEWEST_LOOKS, LOOK_S = 5, 3, 20e-3  # at how long a call lasts; the third ends them
 VECTOR_BYTES, MOST_VECTOR_BYTES = 2**26, 2**32 - 2**20  # Metal's arrays end at 4 GiB
@@ -25,7 +25,7 @@ PRODUCTS = 2**6  # of one side, before a larger side is tried
 
 
 class ReferenceKernel(NamedTuple):
-    """A kernel with so much work."""
+    """A kernel and its work."""
 
     launch: Callable[[], Any]
     read: Callable[[Any], Any]  # fetches a value of the result to the host
@@ -34,7 +34,7 @@ class ReferenceKernel(NamedTuple):
 
 
 class ReferenceKernels:
-    """One long random vector, and the two kernels that take what they need of it."""
+    """One long random vector, and two kernels on parts of it."""
 
     def __init__(self, backend: Backend, seed: int, most_bytes: int) -> None:
         self.arrays, self.clock, self.seed = backend.arrays, backend.clock, seed
@@ -91,7 +91,7 @@ class ReferenceKernels:
     def marked_s(self, work: ReferenceKernel, launches: int) -> tuple[float, float]:
         """Seconds of launches in a row by the backend's marks, and by the host's clock around them.
 
-        The second includes the wait; no launches at all show how long that takes.
+        The second includes the wait; without any launch it shows how long the wait takes.
         """
         clock = self.clock
         clock.synchronize()
@@ -118,7 +118,7 @@ class ReferenceKernels:
         return timed_s, time.perf_counter() - began
 
     def lasts_s(self, *works: ReferenceKernel) -> list[float]:
-        """Seconds that a call of each takes, in turn, even where the timed call does not wait."""
+        """Seconds of a call of each, in turn, also where the timed call does not wait."""
         rounds: list[list[float]] = []
         while len(rounds) < (LOOKS if sum(map(sum, rounds[1:])) < LOOK_S else FEWEST_LOOKS) + 1:
             rounds.append([sum(self.finished(work)) for work in works])
@@ -128,8 +128,8 @@ class ReferenceKernels:
     def fit_sum(self) -> tuple[int, float]:
         """(how many values to sum in one call, its seconds); the vector has twice as many.
 
-        A cache that holds a part of them, or threads that wake up, bend short calls: more values
-        are taken until it shows no more, in calls in turn as those that are judged. Those are others.
+        Short calls are not proportional to their work where a cache holds part of the values, or threads
+        wake up: more values are taken until the time is, by calls in turn like those that are judged later.
         """
         while True:
             n = self.length // 2
@@ -154,7 +154,7 @@ class ReferenceKernels:
     def fit_products(self) -> tuple[int, int, float]:
         """(side, how many products to add up in one call, its seconds).
 
-        A cache bends calls as those of `fit_sum`: larger matrices move less for each operation.
+        As in `fit_sum`, caches distort short calls: larger matrices move less for each operation.
         """
         side, n, lasts = self._long_products()
         while 2 * lasts <= GROWN_S:

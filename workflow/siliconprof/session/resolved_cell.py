@@ -75,9 +75,9 @@ class ResolvedCell:
         return sorted(names)
 
     def imports(self) -> list[tuple[str, Callable[[], Any]]]:
-        """What its process imports of others, in order: (name, what imports it).
+        """Third-party modules that its process imports, in order: (name, function that imports it).
 
-        Of cells whose names begin alike, so do the modules in their processes.
+        Processes of cells whose lists begin alike have those modules in common.
         """
         framework = self.backend.framework
         theirs = self.workload.imports(framework)
@@ -94,7 +94,7 @@ class ResolvedCell:
             inherited: the variables that the process would have otherwise.
         """
         cell, threads = self.cell, str(self.cell.threads)
-        own = self.backend.environment(cell.device_index, cell.precision, inherited)
+        own = self.backend.features.environment(cell.device_index, cell.precision, inherited)
         return own | {
             **dict.fromkeys(THREAD_VARIABLES, threads),
             "TOKENIZERS_PARALLELISM": "false",
@@ -133,7 +133,7 @@ class ResolvedCell:
     def fitting_batch(self) -> int | None:
         """The largest of the cell's batch and the powers of two below it that fits, with room to spare.
 
-        None where none does, where nothing is known of that, and where the cell is not to fit.
+        None where none does, where that is unknown, and where the cell need not fit.
         """
         cell, most, capacity = self.cell, self.workload.batch_size, self._capacity[0]
         is_fitted = cell.scenario in ("auto", "fits") and not cell.parameters.get("skip")
@@ -146,7 +146,7 @@ class ResolvedCell:
 
     @property
     def smaller_batch(self) -> str | None:
-        """In words, that its batch is smaller than the config's; None where it is not."""
+        """A sentence that its batch is smaller than the config's; None where it is not."""
         asked = self.cell.parameters.get(BATCH_ASKED)
         if asked is None:
             return None
@@ -157,7 +157,7 @@ class ResolvedCell:
 
     @property
     def _device(self) -> tuple[str, str, str | None]:
-        """What a prediction depends on beside the workload."""
+        """Arguments of `Workload.memory_bytes`."""
         return self.cell.precision, self.cell.backend, self.cell.device_capability
 
     def _predicted_bytes(self, batch_size: int) -> Mapping[str, int]:
@@ -176,7 +176,7 @@ class ResolvedCell:
             capacity_bytes=capacity,
             capacity_source=source,
             offloaded_bytes=footprint.total(offloaded) if offloaded else None,
-            cannot_offload=self.backend.offload or self.trainer.cannot_offload
+            cannot_offload=self.backend.features.offload or self.trainer.cannot_offload
             if self.trainer
             else "only a training can be offloaded",
             on_cpu=cell.device_kind == "cpu",
@@ -189,7 +189,7 @@ class ResolvedCell:
         )
 
     def _would_do(self) -> Iterator[str]:
-        """Settings, one each, with which a training would fit that does not."""
+        """The settings that would each make a training fit that does not."""
         for key, value, text in OTHERWISE:
             own = {**self._plugin.defaults(), **self.cell.parameters}
             if key in own and not own[key]:
@@ -198,7 +198,7 @@ class ResolvedCell:
                     yield text
 
     def _exceeds(self, predicted: Mapping[str, int]) -> bool:
-        """Whether a training of one batch is predicted to need more than it may use."""
+        """Whether a training of one batch size is predicted to exceed its capacity."""
         capacity = self._capacity[0]
         one = {"batch_size", "near_capacity_share"} <= self.workload.parameters.keys()
         return bool(self.trains and one and capacity and footprint.total(predicted) > capacity)
@@ -253,9 +253,9 @@ class ResolvedCell:
         return (decision.status, str(decision.reason)) if decision.status else None
 
     def _unsupported(self) -> str | None:
-        """Why backend, workload or trainer cannot run the cell, whatever fits."""
+        """Why backend, workload or trainer cannot run the cell, whatever its memory."""
         cell, framework = self.cell, self.backend.framework
-        reason = self.backend.refuses(cell.precision, cell.device_capability)
+        reason = self.backend.features.refuses(cell.precision, cell.device_capability)
         reason = reason or self.workload.supports(framework, cell.precision)
         if not reason and self.trainer is not None:
             reason = self.trainer.supports(framework, cell.device_kind, cell.precision)
@@ -266,24 +266,25 @@ class ResolvedCell:
         return reason
 
     def _kernel_refusal(self) -> str | None:
-        """Why backend or trainer do not have the compiled step, or the kernel, that is asked for."""
+        """Why the requested compiled step, attention or AdamW is not available; None where it is."""
         if self.trainer is None:
             return None
-        cell, backend, parameters = self.cell, self.backend, self.workload.parameters
+        cell, parameters = self.cell, self.workload.parameters
+        features = self.backend.features
         if self.compiles:
             if not self.trainer.compiles:
                 return f"compile: trainer {cell.trainer} runs eager steps; use trainer plain"
             if self.offloads:
                 return "compile: a step of DeepSpeed's engine is not compiled here"
-            if reason := backend.cannot_compile(cell.device_kind):
+            if reason := features.cannot_compile(cell.device_kind):
                 return f"compile: {reason}"
         if self.offloads and parameters.get("adamw", "default") != "default":
             return "adamw: offloaded, DeepSpeed's own Adam updates the weights"
-        for key, offered in (("attention", backend.attentions), ("adamw", backend.adamws)):
+        for key, offered in (("attention", features.attentions), ("adamw", features.adamws)):
             asked = parameters.get(key, "default")
             if asked not in ("default", *offered):
                 choice = f"a choice of {', '.join(offered)}" if offered else "one, which it chooses"
-                return f"{key}: {asked} is not to be had, {backend.name} has {choice}"
+                return f"{key}: {asked} is not to be had, {self.backend.name} has {choice}"
         attention = parameters.get("attention", "default")
-        reason = backend.refuses_attention(attention, cell.precision, cell.device_capability)
+        reason = features.refuses_attention(attention, cell.precision, cell.device_capability)
         return reason and f"attention: {attention} {reason}"

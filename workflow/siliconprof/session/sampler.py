@@ -2,8 +2,8 @@
 
 Every probe's own cost is measured too: the wall clock of this thread, which includes waiting for
 Python's lock, so it is an upper bound of what the training loses. A reading that raises costs a probe
-that series alone; a probe that itself raises is switched off, with the reason in its summary.
-To wake up costs the training more than to read, so a reading waits for a lock and not for an event.
+that series alone; a probe that itself raises is switched off, with the reason in its summary. Waking
+up costs the training more than reading does, so the thread waits on a lock and not on an event.
 """
 
 from __future__ import annotations

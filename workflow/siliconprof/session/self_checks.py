@@ -1,4 +1,4 @@
-"""Are the numbers true? The checks of every cell, before it measures; alike cells share them.
+"""Are the numbers true? Checks before every cell measures, which cells of the same kind share.
 
 The clock is compared with a second one over sleeps of a given length, and the backend's marks with
 the clock. A product and a sum are timed as everything is timed, with some work and with twice as
@@ -63,9 +63,9 @@ def not_checked(reason: str, **numbers: Any) -> Check:
 def clock_checks(cell_run: CellRun) -> dict[str, Check]:
     """`clock` and `sleep`; either flags the cell with `clock`.
 
-    The sleeps are measured by a second clock too: a busy host wakes up late by both. On Linux
-    `perf_counter` is CLOCK_MONOTONIC, whose rate NTP adjusts; that of the second it does not
-    (clock_gettime(2)). Both count one oscillator: what is wrong with that shows in neither.
+    A second clock measures the sleeps too, since a busy host wakes up late by both. On Linux
+    `perf_counter` is CLOCK_MONOTONIC, whose rate NTP adjusts, and that of the second is not
+    (clock_gettime(2)). Both count one oscillator: an error of that shows in neither.
     """
 
     def second() -> float:
@@ -114,12 +114,12 @@ def doubled(
     twice: ReferenceKernel,
     lasts_s: float,
 ) -> Check:
-    """The check of one kernel, with the raw seconds of both in turn.
+    """The check of one kernel, with the raw seconds of both amounts of work in turn.
 
-    The number of rounds is set before the first, so that no luck ends them. The lower quartile is
-    as good as the median where times scatter evenly, and disturbances, which only make a call
-    longer, may meet half of the calls. Where the middle half of the rounds' own ratios reaches what
-    is proportional, nothing is shown. Ratios of launches alone are of any size now and then.
+    The number of rounds is fixed before the first, so that chance does not end them. The lower quartile
+    is as good as the median where times scatter evenly, and withstands disturbances, which only make calls
+    longer, in up to half of them. Where the quartiles of the rounds' own ratios reach into the
+    proportional range, nothing is shown: ratios of launches alone take any size now and then.
 
     Args:
         lasts_s: seconds of the work once, whatever the timed call waits for.
@@ -150,7 +150,7 @@ def doubled(
 
 
 def marks_check(shop: ReferenceKernels, work: ReferenceKernel, lasts_s: float) -> Check:
-    """Whether the backend's marks and the host's clock tell the same of work of some milliseconds.
+    """Whether the backend's marks and the host's clock agree on work of some milliseconds.
 
     Args:
         lasts_s: seconds of one call of the work.
@@ -175,7 +175,7 @@ def marks_check(shop: ReferenceKernels, work: ReferenceKernel, lasts_s: float) -
 
 
 def kernel_checks(cell_run: CellRun) -> dict[str, Check]:
-    """Those of `KERNEL_CHECKS`; a check that fails flags the cell.
+    """Run `KERNEL_CHECKS`; a check that fails flags the cell.
 
     Where each call is waited for, twice the work is `not checked` rather than failed if the memory
     that it may use holds too little work for a call that lasts long enough, or if other processes
@@ -268,9 +268,9 @@ def checks_before(cell_run: CellRun) -> dict[str, Check]:
 
 
 def _shared(cell_run: CellRun) -> Path | None:
-    """The file of the checks that cells like this one share in a run; None for one by hand."""
+    """The file of the checks that cells like this one share in a run; None outside of a pipeline."""
     cell, pipeline = cell_run.cell, os.environ.get(PIPELINE_VARIABLE)
-    own = cell_run.backend.environment(cell.device_index, cell.precision, os.environ)
+    own = cell_run.backend.features.environment(cell.device_index, cell.precision, os.environ)
     device = [cell.device, cell.device_index, cell.backend, cell.threads]
     key = canonical_sha256([pipeline, *device, sorted(own.items())])
     folder = Path(tempfile.gettempdir())
@@ -278,7 +278,7 @@ def _shared(cell_run: CellRun) -> Path | None:
 
 
 def _taken_over(shared: Path | None) -> dict[str, Check]:
-    """The checks of an earlier cell, each with whose and how old it is; empty where none count."""
+    """The checks of an earlier cell, with its name and their age; empty if none are valid."""
     try:
         found = documents.read(shared) if shared else {}
     except (OSError, ValueError):

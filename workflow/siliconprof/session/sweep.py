@@ -1,7 +1,7 @@
-"""A point of a sweep: an exception in it ends no cell.
+"""A point of a sweep, in which an exception does not end the cell.
 
-It becomes the point's status: `oom` with the allocator's own message, `failed` with any other. Where
-the process is killed, the record has the points until then.
+It becomes the point's status: `oom` with the allocator's own message, `failed` with any other. If the
+process is killed, the record has the points until then.
 """
 
 from __future__ import annotations
@@ -116,7 +116,6 @@ def flag(cell_run: CellRun) -> None:
 
 
 def _summary(points: Sequence[Mapping[str, Any]]) -> str:
-    """How many points have each status, and their first few distinct reasons."""
     counts = Counter(map(status_of, points))
     counted = [f"{counts[status]} {status}" for status in WORST_FIRST if counts[status]]
     reasons = list(dict.fromkeys(str(point["reason"])[:LONGEST_NAME] for point in points))

@@ -1,13 +1,12 @@
 """Where the wall time of the measuring thread goes: on a core, waiting for one, or blocked.
 
-What is left of a wall time when a thread neither computes nor waits for a core, it is blocked: it
-sleeps, waits for a disk, a lock, other threads or the device.
+In the rest of its wall time a thread is blocked: it sleeps, or waits for a disk, a lock, other threads
+or the device.
 
-Threads that wait for each other last as long as the one that waits for a core: on two cores beside one
-busy process each small product takes some ticks of the scheduler, and all of them equally many. Linux
-counts how long each thread was ready to run and had no core. Elsewhere it counts that no core was idle.
-Either counts only where other processes were at work: an operation's own threads may be more than there
-are cores.
+Threads that wait for each other are all as slow as the one that waits for a core: on two cores beside a
+busy process every small product takes the same few scheduler ticks. Linux counts how long each thread
+was runnable without a core. Elsewhere the test is that no core was idle. Either counts only where other
+processes were at work, since an operation's own threads may outnumber the cores.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ class ThreadTime(NamedTuple):
 
 @cache
 def _schedstat(thread: int) -> int | None:
-    """A descriptor of the file of this thread; None where there is none."""
+    """A descriptor of this thread's file; None where there is none."""
     return machine.reading(lambda: os.open(SCHEDSTAT, os.O_RDONLY | os.O_CLOEXEC))[0]
 
 
@@ -57,7 +56,7 @@ def read(thread: int) -> ThreadTime:
 
 
 def between(start: ThreadTime, end: ThreadTime) -> dict[str, float | None]:
-    """What was used in between, by the names of `ThreadTime`."""
+    """The differences by the names of `ThreadTime`; None where one of the two is unknown."""
     return {
         name: None if before is None or after is None else max(after - before, 0.0)
         for name, before, after in zip(ThreadTime._fields, start, end, strict=True)
@@ -65,7 +64,7 @@ def between(start: ThreadTime, end: ThreadTime) -> dict[str, float | None]:
 
 
 def waiting_of_all_s() -> dict[int, float]:
-    """Seconds that each thread of this process has waited for a core; empty where nothing tells."""
+    """Seconds that each thread of this process has waited for a core; empty where unknown."""
     waited_s = {}
     for folder in machine.listed(OF_ALL_THREADS, "*"):
         fields = machine.read_text(str(folder / "schedstat")).split()
@@ -75,7 +74,7 @@ def waiting_of_all_s() -> dict[int, float]:
 
 
 class DisturbanceWatch:
-    """Whether other processes keep the threads of what is timed, from here on, from their cores."""
+    """Tells whether other processes kept threads of this one off their cores since its creation."""
 
     def __init__(self) -> None:
         self.others = ForeignLoad()
@@ -83,7 +82,7 @@ class DisturbanceWatch:
         self.began_s = time.perf_counter()
 
     def disturbed(self) -> str | None:
-        """How other processes disturbed it so far, or None."""
+        """How other processes disturbed this one since then, or None."""
         wall_s = time.perf_counter() - self.began_s
         after_s = waiting_of_all_s()
         cores = self.others.cores(wall_s)

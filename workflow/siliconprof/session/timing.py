@@ -27,7 +27,7 @@ SETTLE_TOLERANCE = 0.05  # relative change of the median that counts as settled
 FIRST_LOOK = 30  # times before the interval is looked at for the first time ...
 LOOK_GROWTH = 1.5  # ... and from one look to the next: 30, 45, 68, 102, ...
 OVERRUN = 10  # budgets, after which even the least number of iterations is not waited for
-FEWEST_REPEATS = 2  # of one alone no interval is known, not even how wide it is
+FEWEST_REPEATS = 2  # a single one has no interval
 NOISY_ABOVE = 0.10  # IQR over median
 DRIFTS_ABOVE = 0.05  # |ratio of levels - 1| from which a significant drift or change matters
 CHANGE_P_BELOW = 0.001  # lower than usual: times that resemble their neighbours lower Pettitt's p
@@ -70,7 +70,7 @@ def settled(times: list[float]) -> bool:
 
 
 def overran(spent_s: float, budget_s: float) -> bool:
-    """Whether something took far longer than its budget; a budget of 0 says nothing of the least."""
+    """Whether something took far longer than its budget; never for a budget of 0."""
     return 0 < OVERRUN * budget_s <= spent_s
 
 
@@ -101,7 +101,7 @@ class StoppingRule:
         return True
 
     def pause(self, seconds: float) -> None:
-        """Leave seconds that were spent on something else out of the budget."""
+        """Leave seconds spent on something else out of the budget."""
         if self._measuring_since is not None:
             self._measuring_since += seconds
 
@@ -127,7 +127,7 @@ class StoppingRule:
         return min(self.plan.iterations, self.plan.max_iterations)
 
     def overruns(self) -> bool:
-        """Whether the least number, at the pace so far, takes far longer than its budget."""
+        """Whether the least number of repeats, at the pace so far, takes far longer than the budget."""
         if self._measuring_since is None or len(self.times) < FEWEST_REPEATS:
             return False
         spent = time.perf_counter() - self._measuring_since
@@ -176,7 +176,7 @@ class PhaseClock:
         self._wall_start = time.perf_counter()
 
     def stop_run(self) -> float:
-        """Wait for the steps of a run to end: its seconds."""
+        """Wait for the end of a run's steps; return its seconds."""
         self.clock.synchronize()
         self.waits = True
         return time.perf_counter() - self._wall_start
@@ -192,7 +192,7 @@ class PhaseClock:
         return len(self._edges)
 
     def phase_at(self, edges: int) -> str:
-        """The phase of what came after so many edges of the last step, which was split."""
+        """The phase that followed so many edges of the last, split step."""
         return self._edges[edges][0]
 
     def stop(self) -> tuple[float, dict[str, float]]:

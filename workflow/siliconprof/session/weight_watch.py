@@ -1,4 +1,4 @@
-"""Whether a training step trains: a whole one changes every weight that it is said to train."""
+"""Checks that a training step trains: a whole step must change every trainable weight."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any
 from siliconprof.session.cell_run import CellRun
 from siliconprof.session.self_checks import Check, not_checked, verdict
 
-MOST_STEPS = 8  # of one training that are watched: a gradient scaler leaves some out
+MOST_STEPS = 8  # that are watched: a gradient scaler may skip some
 MOST_NAMES = 4  # of weights, in a reason
 CHANGES_NOTHING = "a whole step changes none of the weights that it is said to train"
 UNCHANGED_FLAG = "weights_unchanged"
 
 
 class WeightWatch:
-    """Watches the weights of one training around whole steps, outside of what is timed.
+    """Compares the weights of one training before and after whole steps, outside of what is timed.
 
     Args:
         workload: what is trained.
-        weights: the trained weights of the moment by name, arrays of the run's framework.
+        weights: returns the current trained weights by name, arrays of the run's framework.
     """
 
     def __init__(
@@ -27,7 +27,7 @@ class WeightWatch:
     ) -> None:
         self.cell_run, self.weights = cell_run, weights
         self._rate = workload.optimizer_settings(cell_run.cell.precision)["lr"]
-        self.unchanged: set[str] | None = None  # by every step so far; None: none was watched
+        self.unchanged: set[str] | None = None  # by any watched step; None = none was watched
         self._steps = 0
         self._before: dict[str, Any] = {}
 
@@ -37,11 +37,11 @@ class WeightWatch:
         return self.unchanged is None or (bool(self.unchanged) and self._steps < MOST_STEPS)
 
     def before(self) -> None:
-        """A step begins."""
+        """Remember the weights before a step."""
         self._before = self._values()
 
     def after(self) -> None:
-        """The step is over."""
+        """Compare the weights after the step."""
         before, after = self._before, self._values()
         same = {name for name in before if (before[name] == after[name]).all()}
         same -= {name for name in same if self._is_rounded_away(before[name], name)}
@@ -49,7 +49,7 @@ class WeightWatch:
         self._before, self._steps = {}, self._steps + 1
 
     def facts(self) -> dict[str, Any]:
-        """Of the training's point: how many weights there are, and which no step has changed.
+        """The point's `trained`: the number of weights, and those that no watched step changed.
 
         Raises:
             ArithmeticError: no step has changed any.
@@ -73,7 +73,7 @@ class WeightWatch:
 
 
 def check(cell_run: CellRun) -> Check:
-    """Whether every trained weight was changed by a whole step; a flag where not."""
+    """Check that whole steps changed every trained weight; flag the cell where not."""
     found = [point["trained"] for point in cell_run.points if point.get("trained")]
     names = sorted({name for one in found for name in one["unchanged"]})
     weights = max((one["weights"] for one in found), default=0)

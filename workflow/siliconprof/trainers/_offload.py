@@ -16,8 +16,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from siliconprof import packages
-from siliconprof.backends._step import Stepper
-from siliconprof.backends._torch_stepper import first_activation
+from siliconprof.backends._step import Inference, Stepper
+from siliconprof.backends._torch_stepper import first_activation, on_device
 from siliconprof.backends.base import Unsupported
 from siliconprof.errors import UserError, in_one_line
 from siliconprof.hosts import offload_ops
@@ -48,7 +48,7 @@ MECHANISM_CHECK = "device and host share one memory: this shows that offloading 
 def import_deepspeed() -> None:
     """Import DeepSpeed, if it is installed, and an optimizer that all of its engines import.
 
-    That one has a function compiled at its import: torch would import its compiler for it, 2 s.
+    Its module compiles a function when imported, for which torch would load its compiler, 2 s.
     """
     import torch
 
@@ -173,6 +173,23 @@ def weight_dtype(cell_run: CellRun) -> Any:
     return getattr(backend.torch, COMPUTES_IN.get(cell_run.cell.precision, "float32"))
 
 
+class OffloadInference(Inference):
+    def __init__(self, stepper: OffloadStepper) -> None:
+        self.stepper = stepper
+
+    def forward(self, batch: Any) -> Callable[[], None]:
+        stepper, tensors = self.stepper, self.stepper.on_device(batch)
+
+        def launch() -> None:
+            with stepper.backend.torch.no_grad():
+                stepper.loss(stepper.engine, tensors)
+
+        return launch
+
+    def dtypes(self, batch: Any) -> dict[str, Any]:
+        return observed_dtypes(self.stepper.engine, self.forward(batch))
+
+
 class OffloadStepper(Stepper):
     """Forward, backward and step of DeepSpeed's engine, which also scales the loss."""
 
@@ -189,18 +206,19 @@ class OffloadStepper(Stepper):
         self.engine.train()
         self.loss, self.backend = workload.torch.loss, backend
         self.workload, self.steps = workload, 0
+        self.inference = OffloadInference(self)
 
     def on_device(self, batch: Mapping[str, Any]) -> dict[str, Any]:
         """The batch as tensors on the device, floats in the weights' dtype."""
         return {
             name: tensor.to(self.dtype) if tensor.is_floating_point() else tensor
-            for name, tensor in self.backend.on_device(batch).items()
+            for name, tensor in on_device(self.backend, batch).items()
         }
 
     def step(self, batch: Any, clock: Any) -> Callable[[], float]:
-        on_device = self.on_device(batch)
+        tensors = self.on_device(batch)
         clock.edge("data_s")
-        loss = self.loss(self.engine, on_device)
+        loss = self.loss(self.engine, tensors)
         clock.edge("forward_s")
         self.engine.backward(loss)
         clock.edge("backward_s")
@@ -216,24 +234,12 @@ class OffloadStepper(Stepper):
     def updates(self) -> int | None:
         return updates(self.engine) if self.dtype == self.backend.torch.float16 else None
 
-    def forward_only(self, batch: Any) -> Callable[[], None]:
-        on_device = self.on_device(batch)
-
-        def forward() -> None:
-            with self.backend.torch.no_grad():
-                self.loss(self.engine, on_device)
-
-        return forward
-
     def weights(self) -> Mapping[str, Any]:
         return weights(self.engine.module)
 
-    def dtypes(self, batch: Any) -> dict[str, Any]:
-        return observed_dtypes(self.engine, self.forward_only(batch))
-
 
 def updates(engine: Any) -> int:
-    """Steps of DeepSpeed's engine but those that it skipped, whose gradients overflowed."""
+    """Steps of DeepSpeed's engine without those that it skipped because gradients overflowed."""
     return int(engine.global_steps - engine.skipped_steps)
 
 
@@ -244,7 +250,7 @@ def weights(model: Any) -> dict[str, Any]:
 
 
 def observed_dtypes(engine: Any, forward: Callable[[], Any]) -> dict[str, Any]:
-    """Of DeepSpeed's engine; the master weights are those of the optimizer inside its own."""
+    """Dtypes of a training in DeepSpeed's engine; the master weights are its optimizer's."""
     trained = [p for p in engine.module.parameters() if p.requires_grad]
     master, moments = next(iter(engine.basic_optimizer.state.items()))
     return {

@@ -55,7 +55,7 @@ class Trainer:
     def imports(
         self, own: list[tuple[str, Callable[[], Any]]], workload: Any
     ) -> list[tuple[str, Callable[[], Any]]]:
-        """The workload's own imports and what it imports beside, see `Workload.imports`."""
+        """The workload's imports and those of the trainer, see `Workload.imports`."""
         return own
 
     def prepare(self, cell_run: CellRun) -> None:
@@ -75,11 +75,11 @@ class Trainer:
 class StepSchedule:
     """The kind of the next training step, and the times of all steps so far.
 
-    Steps that compile; warm-up; split and whole steps in turn, so that drift affects both alike, now
-    and then one whose operators are watched; then runs of unsynchronised steps, at the end of which
-    alone the device is waited for, until energy's window is long enough. A step that a gradient scaler
-    skips does less work, and counts as none of these. For each step a trainer
-    calls `next_kind` and `begin`, runs the step with `clock`'s edges, and calls `end`.
+    Steps come in this order: those that compile; warm-up; split and whole steps in turn, so that drift
+    affects both alike, with an occasional step whose operators are watched; then runs of unsynchronised
+    steps, each of which waits for the device at its end alone, until the energy window is long enough.
+    A step that a gradient scaler skips counts as none of these. For each step a trainer calls
+    `next_kind` and `begin`, runs the step with `clock`'s edges, and calls `end`.
     """
 
     def __init__(
@@ -88,16 +88,16 @@ class StepSchedule:
         self.cell_run = cell_run
         self.compilation = compilation
         self.updates: Callable[[], int | None] = lambda: None  # see `Stepper.updates`
-        self._updated: int | None = None  # before the step, or the run, under way
+        self._updated: int | None = None  # at the start of the current step or run
         self.skipped = 0  # steps that updated no weights
-        self._compiled = -1  # graphs, before the last step that may compile
+        self._compiled = -1  # graphs before the last step that could compile
         self.clock = PhaseClock(cell_run.backend.clock)
         self.clock.split = False
         self.operators = Operators(cell_run.backend.profiler, self.clock, cell_run.method)
         self.pace = StoppingRule(Plan.of(cell_run.cell.timing))
         self.times = StepTimes()
         self.losses: list[float] = []
-        self.trained: WeightWatch | None = None  # where a trainer tells its weights
+        self.trained: WeightWatch | None = None  # if the trainer exposes its weights
         self.steps: dict[str, list[Any]] = {
             "kind": [],
             "started_s": [],
@@ -131,7 +131,7 @@ class StepSchedule:
 
     @property
     def tells_operators(self) -> bool:
-        """Whether its steps run operator by operator, with memory to spare: not what is compiled."""
+        """Whether operators can be watched: not in compiled steps, nor without memory to spare."""
         held = self.cell_run.scenario.get("applied") in ("offload", "near-capacity")
         return not held and self.compilation() is None
 
@@ -172,11 +172,11 @@ class StepSchedule:
 
     @property
     def overran(self) -> bool:
-        """Whether it ended early: then nothing is measured beside its steps that is only a check."""
+        """Whether it ended early; measurements that only serve as checks are then left out."""
         return self.pace.stopped_by == "overrun"
 
     def state(self) -> dict[str, Any]:
-        """All of it that is not in the stepper, for `restore`; of a training on its own times."""
+        """The state beside the stepper's, for `restore` in a later process."""
         return {
             "zero_unix_s": time.time() - (time.perf_counter() - self.cell_run.zero),
             "losses": self.losses,
@@ -240,7 +240,7 @@ class StepSchedule:
     def end(self, loss: Callable[[], float]) -> None:
         """End a step; its loss is fetched after the clock has stopped."""
         self.step_s, phases = (0.0, {}) if self._kind == FREE else self.clock.stop()
-        if self._kind == OPERATORS:  # before anything is read, which is no part of the step
+        if self._kind == OPERATORS:  # before reading anything, which is not part of the step
             self.operators.stop()
         if self._kind != FREE and self._skips(1) and self._kind != "compile":
             self._kind = SKIPPED
@@ -293,7 +293,7 @@ class StepSchedule:
         self._run_losses = []
 
     def _skips(self, steps: int) -> bool:
-        """Whether any of the last steps, which are over, updated no weights."""
+        """Count those of the last steps that updated no weights; whether there were any."""
         done = self.updates()
         skipped = 0 if done is None or self._updated is None else steps - (done - self._updated)
         self.skipped += skipped
@@ -347,14 +347,14 @@ class StepSchedule:
             "unsynchronised_steps": self.run_steps or None,
             "split_over_whole_step": split_over,
             "quantities": compiling,
-            **self.operators.part(),
+            **self.operators.of_point(),
             "forward_only_over_forward": forward_ratio(extra.get("forward_only_s"), times.phases),
             "memory": cell_run.memory(),
             "energy": cell_run.energy.summary() if cell_run.energy else None,
         }
 
     def watch_more(self, point: dict[str, Any], stepper: Stepper, batches: Iterator[Any]) -> None:
-        """Add what further steps show of a training whose own are over: operators, and memory."""
+        """Run extra steps after the training; add their operators and peak memory to its point."""
 
         def again() -> Any:
             return stepper.step(next(batches), self.clock)

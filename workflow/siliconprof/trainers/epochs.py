@@ -46,7 +46,7 @@ def evaluate(
         batch = next(batches, None)
         if batch is None:
             break
-        losses, hits = loss_and_hits(stepper.outputs(batch), batch["labels"])
+        losses, hits = loss_and_hits(stepper.inference.outputs(batch), batch["labels"])
         batch_s.append(time.perf_counter() - start)
         losses_sum, right = losses_sum + losses, right + hits
         samples += len(batch["labels"])
@@ -107,7 +107,7 @@ class Plugin(Trainer):
 
 
 def fit(cell_run: CellRun, new_meter: bool) -> dict[str, Any]:
-    """The point of one batch size; the cell's first one has the meter that the cell began with."""
+    """The point of one batch size; all but the cell's first have an energy meter of their own."""
     if cell_run.energy is not None and new_meter:
         cell_run.energy = EnergyMeter(cell_run.backend, Plan.of(cell_run.cell.timing))
         cell_run.energy.idle("before")
@@ -140,7 +140,7 @@ class Fit(StepSchedule):
                 "more epochs, or more images (n_train)"
             )
         self.validation_steps = math.ceil(counts["validation"] / batch_size)
-        # Without smaller last batches, for the steps after the training.
+        # Of whole batches only, for the steps after the training.
         self.whole_batches = cell_run.data.batches(batch_size, cell_run.cell.seed)
         cell_run.progress("build the model", 0)
         self.stepper: Any = cell_run.backend.stepper(workload, cell_run.cell.seed)
@@ -192,7 +192,7 @@ class Fit(StepSchedule):
         _, tested = evaluate(cell_run, self.stepper, "test", self.parameters["max_test_steps"])
         self.run_freely(self.stepper, self.whole_batches)
         batch = next(self.whole_batches)
-        cell_run.evidence |= self.stepper.dtypes(batch)
+        cell_run.evidence |= self.stepper.inference.dtypes(batch)
         extra = {}
         if not self.overran:
             extra["forward_only_s"] = forward_only(cell_run, self.stepper, batch)
@@ -222,7 +222,7 @@ class Fit(StepSchedule):
             extra["partial_step_s"] = self.partial_step_s
         point = super().point(**extra)
         if point["stopped_by"] is None or (self.overran and not self.max_steps):
-            point["stopped_by"] = "max_iterations"  # of whole epochs none was left out
+            point["stopped_by"] = "max_iterations"  # all steps of all epochs were run
         point["params"]["network"] = self.workload.network
         point["evaluations"] = self.evaluations
         steps, by_epochs = self.epoch_steps, self.max_steps is None

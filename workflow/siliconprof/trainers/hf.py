@@ -16,6 +16,7 @@ from typing import Any
 from siliconprof.backends._torch import TorchBackend
 from siliconprof.backends._torch_stepper import (
     adamw_arguments,
+    cpu_tensors,
     observed_dtypes,
     persistent_tensors,
     updates,
@@ -45,7 +46,7 @@ class Plugin(Trainer):
     def imports(
         self, own: list[tuple[str, Callable[[], Any]]], workload: Any
     ) -> list[tuple[str, Callable[[], Any]]]:
-        """Before the model, so that one process serves all models, and DeepSpeed with it.
+        """The Trainer before the model, so that one process serves all models, and DeepSpeed with it.
 
         accelerate imports that wherever it is installed.
         """
@@ -118,8 +119,6 @@ def timed(trainer_class: Any, schedule: StepSchedule) -> Any:
     from torch.utils.data import SequentialSampler
 
     class TimedTrainer(trainer_class):
-        """The Trainer with its phases separated."""
-
         loss: Any = None
 
         def _get_train_sampler(self, *args: Any, **kwargs: Any) -> Any:
@@ -236,7 +235,7 @@ def rows(cell_run: CellRun) -> Any:
 
         def __getitem__(self, index: int) -> dict[str, Any]:
             if index % batch_size == 0:
-                self.batch = backend.tensors(next(batches))
+                self.batch = cpu_tensors(backend, next(batches))
             return {name: values[index % batch_size] for name, values in self.batch.items()}
 
     return Rows()

@@ -32,7 +32,7 @@ class Plugin(Trainer):
         backend.memory.reset_peak()
         schedule.follow(stepper, batches)
         batch = next(batches)
-        cell_run.evidence |= stepper.dtypes(batch)
+        cell_run.evidence |= stepper.inference.dtypes(batch)
         compiled, extra = stepper.compilation() is not None, dict[str, list[float]]()
         if not compiled and not schedule.overran:
             extra["forward_only_s"] = forward_only(cell_run, stepper, batch)
@@ -44,7 +44,7 @@ class Plugin(Trainer):
         if compiled:
             cell_run.method["split"] = "not split: a compiled step has no phases"
         point = schedule.point(**extra)
-        whole = cell_run.offloads or compiled  # nothing sees inside such a step
+        whole = cell_run.offloads or compiled  # no profiler sees into such a step
         again = None if whole else lambda: stepper.step(batch, schedule.clock)
         point["memory"] |= memory_limit.peak_of_step(cell_run, again, stepper.persistent_arrays())
         cell_run.add_point(point)
@@ -54,7 +54,7 @@ def forward_only(cell_run: CellRun, stepper: Any, batch: Any) -> list[float]:
     """Seconds of each of a few forward passes alone, to check the split."""
     budget_s = FORWARD_ONLY_SHARE * Plan.of(cell_run.cell.timing).budget_s
     fewest, most = FORWARD_ONLY_STEPS
-    forward = stepper.forward_only(batch)
+    forward = stepper.inference.forward(batch)
     call_s(forward, cell_run.backend.clock)  # warms up
     times: list[float] = []
     while len(times) < fewest or (len(times) < most and sum(times) < budget_s):

@@ -53,7 +53,7 @@ class Plugin(Trainer):
         run = Run(cell_run, stepper)
         cell_run.backend.memory.reset_peak()
         run.train()
-        cell_run.evidence |= stepper.dtypes(run.held_out[0])
+        cell_run.evidence |= stepper.inference.dtypes(run.held_out[0])
         texts: dict[str, Any] = {}
         try:
             texts["texts"] = run.texts()
@@ -113,7 +113,7 @@ class Run(StepSchedule):
     def _evaluation(self, step: int) -> dict[str, Any]:
         self.cell_run.progress("evaluate", step)
         started_s = time.perf_counter()
-        losses = [self.stepper.evaluate(batch) for batch in self.held_out]
+        losses = [self.stepper.inference.evaluate(batch) for batch in self.held_out]
         seconds = time.perf_counter() - started_s
         mean = math.fsum(losses) / len(losses) if all(map(math.isfinite, losses)) else None
         return {
@@ -206,7 +206,9 @@ class Run(StepSchedule):
         tokens, seq_len = list(prompt), self.workload.seq_len
         for _ in range(self.parameters["sample_tokens"]):
             ids = np.array([tokens[-seq_len:]], np.int32)  # (1, T)
-            logits = self.stepper.outputs({"input_ids": ids})[0, -1, :n_tokens].astype(np.float64)
+            logits = self.stepper.inference.outputs({"input_ids": ids})[0, -1, :n_tokens].astype(
+                np.float64
+            )
             if not np.isfinite(logits).all():
                 raise ArithmeticError("the model's outputs are no longer finite")
             if temperature == 0:

@@ -83,7 +83,7 @@ def loaded(facts: ModelFacts, weights: Iterator[tuple[str, Any]]) -> Any:
 
 
 def _converted(kind: Any, config: Any, weights: Iterator[tuple[str, Any]]) -> Any:
-    """The model by transformers' own loading, such as of experts, which it holds in one tensor."""
+    """The model as transformers itself loads it, which merges the weights of experts into one tensor."""
     import torch
     from transformers.utils import logging
 
@@ -128,7 +128,7 @@ def adapted(model: Any, names: Sequence[str], rank: int, alpha: Any) -> Any:
 
 
 def facts(spec: Mapping[str, Any]) -> ModelFacts:
-    """All that is known of a model by its config, on torch's devices `meta` and fake: no memory.
+    """Everything that its config tells of a model, which is built without memory, on `meta` and fake tensors.
 
     Args:
         spec: see `causal_lm.Plugin.model_spec`.
@@ -288,7 +288,7 @@ def _stages(
     adapters: Mapping[str, tuple[int, int]],
     countable: bool,
 ) -> Iterator[tuple[int, StageFacts]]:
-    """The stages in order, alike ones in a row together."""
+    """The stages in order, equal neighbours together: (how many, stage)."""
     import torch
 
     layers = list(_layers(model, config))
@@ -318,7 +318,7 @@ def _stages(
 
 
 def _kind(layer: Any, of_type: str) -> tuple[Any, ...]:
-    """What two layers that keep and compute the same have in common."""
+    """A key that is equal for layers that keep and compute the same."""
     shapes = tuple((name, tuple(p.shape)) for name, p in layer.named_parameters())
     return type(layer).__name__, of_type, shapes
 

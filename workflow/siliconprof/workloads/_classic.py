@@ -264,8 +264,6 @@ class ClassicWorkload(TrainingWorkload):
 
 
 class TorchNetwork(TorchImplementation):
-    """The network in torch."""
-
     def model(self, seed: int) -> Any:
         from siliconprof.workloads import _classic_torch
 
@@ -273,8 +271,6 @@ class TorchNetwork(TorchImplementation):
 
 
 class MlxNetwork(MlxImplementation):
-    """The network in MLX."""
-
     def model(self, seed: int) -> Any:
         """The seed sets dropout's random state as well."""
         import mlx.core as mx

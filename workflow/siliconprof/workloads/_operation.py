@@ -60,7 +60,7 @@ class OperationWorkload(KernelWorkload):
     }
 
     def imports(self, framework: str) -> list[tuple[str, Callable[[], Any]]]:
-        """What would else be imported amid the first point, seconds that a search takes for its own."""
+        """Modules that would else be imported within the first point, for seconds that a search counts."""
         names = LATER_MODULES.get(framework, ())
         return [(name, partial(import_module, name)) for name in names]
 
@@ -132,7 +132,7 @@ def called(cell_run: CellRun, launch: Callable[[], Any]) -> dict[str, Any]:
 
 
 def together(point: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
-    """A point with what else was timed of it: disturbed where either is, with all attempts."""
+    """A point merged with further timings: disturbed where either is, with all attempts."""
     disturbed = point["disturbed"] or more.get("disturbed")
     attempts = [*point["attempts"], *more.get("attempts", ())]
     return {**point, **more, "disturbed": disturbed, "attempts": attempts}
@@ -159,7 +159,7 @@ def checked(error: float, precision: str, what: str) -> float:
 
 
 def dispatched(arrays: Arrays, launch: Callable[[], Any]) -> Callable[[], Any]:
-    """A launcher that has a lazy framework start too; it returns the result without waiting."""
+    """A launcher that also starts a lazy framework's work; it returns the result without waiting."""
 
     def start() -> Any:
         result = launch()

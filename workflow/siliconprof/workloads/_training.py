@@ -95,7 +95,7 @@ class StepParameters(TrainingParameters, LayerParameters):
 
 
 class CheckpointParameters(StepParameters):
-    """The same of a model in sizes, some of which have published weights."""
+    """Settings of a model with named sizes, some of which have published weights."""
 
     vocab_size: Annotated[
         Annotated[int, Limits(ge=256)] | None,
@@ -114,7 +114,7 @@ class CheckpointParameters(StepParameters):
 def import_directly(name: str, bare: Collection[str]) -> None:
     """Import a dotted module, without running the code of the `bare` packages above it.
 
-    Large packages import all that they have for themselves.
+    The code of large packages imports all of their submodules.
     """
     parts = name.split(".")
     for depth in range(1, len(parts)):
@@ -145,7 +145,7 @@ class Implementation:
         self.workload = workload
 
     def modules(self) -> tuple[str, ...]:
-        """Modules of others that the model needs beside the framework's own, in order."""
+        """Third-party modules that the model needs beside the framework, in the order of import."""
         return self.imports
 
     def model(self, seed: int) -> Any:
@@ -162,8 +162,6 @@ class Implementation:
 
 
 class TorchImplementation(Implementation):
-    """A model in torch."""
-
     def loss(self, model: Any, batch: Mapping[str, Any]) -> Any:
         """The mean cross-entropy of the outputs with `labels`, in fp32."""
         from torch.nn import functional
@@ -190,8 +188,6 @@ class TransformersImplementation(Implementation):
 
 
 class MlxImplementation(Implementation):
-    """A model in MLX."""
-
     imports = ("mlx.nn",)
 
     def loss(self, model: Any, batch: Mapping[str, Any]) -> Any:
@@ -325,7 +321,7 @@ class TrainingWorkload(Workload):
         self, precision: str, backend: str, capability: str | None = None, offloads: bool = False
     ) -> Bytes:
         """See `Workload.memory_bytes`; under ZeRO-Offload, which has no autocast, if it offloads."""
-        profile = plugins.load("backends", backend).memory_profile_on(capability)
+        profile = plugins.load("backends", backend).features.memory_profile_on(capability)
         checkpointing = self.parameters.get("gradient_checkpointing", False)
         precision = precision.removeprefix("amp-") if offloads else precision
         estimator = footprint.MemoryEstimator(profile, precision, checkpointing)

@@ -1,13 +1,13 @@
 """Memory bandwidth as a curve over the working set: copy, triad and reduction.
 
-ArraySets exist and have been written before anything is timed. Warm: the same arrays every time. Cold:
+Arrays exist and have been written before anything is timed. Warm: the same arrays every time. Cold:
 one set of arrays after another, together more than twice the last-level cache; from that cache's
-size on, warm arrays are not cached either. What memory gives is read off calls of 2 ms and more,
-beside which launching and waiting are little. Shorter calls are timed in a row, and what is still
-not much longer than its launch says so.
+size on, warm arrays are not cached either. The bandwidth of memory is read from calls of 2 ms and
+more, beside which launching and waiting are negligible. Shorter calls are timed in a row; a point
+whose call is still not much longer than its launch is marked.
 
-Every point is timed twice, in two rounds over all points and in new memory: what slows a host down for
-half a second would else be all of a point's time, and its interval would not tell. Copies of 8 MiB
+Every point is timed twice, in two rounds over all points and in new memory: else what slows a host down
+for half a second could be all of a point's time, and its interval would not show it. Copies of 8 MiB
 by two threads were seen at the rate of one thread while the triad a second later had that of two.
 
 The points of a round share its memory, one long array of normal values, since making gigabytes for each
@@ -42,17 +42,17 @@ from siliconprof.workloads._operation import (
 
 SMALLEST_BYTES = 2**15
 BANDWIDTH_ROUNDS = 2
-USUAL_CACHE_BYTES = 2**25  # for the plan, which does not know the device's
-BEYOND_CACHE = 4  # the largest of the sweep, in last-level caches
+USUAL_CACHE_BYTES = 2**25  # assumed by the plan
+BEYOND_CACHE = 4  # the sweep's largest set, in last-level caches
 CALL_S = 2e-3  # a call on the largest set lasts so long
-IN_A_ROW = 100  # times as long as one launch and wait lasts what is timed at once
+IN_A_ROW = 100  # a timed row lasts so many times one launch and wait
 MOST_CALLS = 1000
-LAUNCH_BOUND_FACTOR = 2  # times the launch; a shorter call is bound by it
+LAUNCH_BOUND_FACTOR = 2  # a call shorter than so many launches is bound by them
 SIZE_LOOKS = 3
 NEW_SHARE = 1 / 8  # of the cache, for the new results of a row
 MEMORY_SHARE = 1 / 8  # of the device's memory: nothing larger is allocated, so that nothing swaps
 CHECKED_VALUES = 2**16  # of an input, spread over all of it
-FAULTED_ABOVE = 0.01  # of the bytes moved: a fault takes as long as moving many pages
+FAULTED_ABOVE = 0.01  # share of the bytes; a fault costs as much as moving many pages
 
 
 class Kernel(NamedTuple):
@@ -124,7 +124,7 @@ class Plugin(OperationWorkload):
         return {"arrays": 2 * max(sizes)} if sizes else {}
 
     def n_points(self) -> int:
-        """Those of both rounds; of a sweep as many as a cache of `USUAL_CACHE_BYTES` makes."""
+        """The points of both rounds; a sweep's, for a cache of `USUAL_CACHE_BYTES`."""
         sizes, factor = self.parameters["working_sets_bytes"], self.parameters["sweep_factor"]
         spanned = BEYOND_CACHE * USUAL_CACHE_BYTES / SMALLEST_BYTES
         n_sizes = len(sizes) if sizes else 1 + int(math.log(spanned, factor))
@@ -132,7 +132,7 @@ class Plugin(OperationWorkload):
 
     def measure(self, cell_run: CellRun) -> None:
         backend = cell_run.backend
-        cache_bytes, source = backend.last_level_cache()
+        cache_bytes, source = backend.memory.last_level_cache()
         round_bytes = caches.beyond_bytes(cache_bytes)
         below = cache_bytes or round_bytes // 2
         streams = {name: backend.kernels.stream(name) for name in KERNELS}
@@ -202,18 +202,17 @@ class Plugin(OperationWorkload):
         return sorted(size for size in sizes if size <= limit_bytes)
 
     def measures_host(self, cell_run: CellRun, arrays: ArraySets, cache_bytes: int | None) -> bool:
-        """Whether a launch-bound point says nothing of its device: not what was asked for, nor what
-        the cache does at least, which the largest set that surely fits tells.
+        """Whether a launch-bound point is dropped, since it measures the host and not its device.
+
+        Sizes that were asked for stay, and so does the largest warm set that surely fits the cache.
         """
         at_least = not arrays.cold and arrays.size == (cache_bytes or 0) // 2
         asked = bool(self.parameters["working_sets_bytes"])
         return cell_run.cell.device_kind == "gpu" and not asked and not at_least
 
     def ready(self, cell_run: CellRun, launches: Sequence[Callable[[], Any]]) -> Callable[[], Any]:
-        """What starts a call on one array after another, all of whose results were written once."""
-        if (
-            not cell_run.backend.kernels.writes_into
-        ):  # else the memory that they go to exists already
+        """A launcher that calls these in turn; all their results have been written once."""
+        if not cell_run.backend.kernels.writes_into:  # into memory that exists already
             cell_run.backend.arrays.eval([launch() for launch in launches])
         cell_run.backend.clock.synchronize()
         return dispatched(cell_run.backend.arrays, rotating(launches))
@@ -252,7 +251,7 @@ class Plugin(OperationWorkload):
         cell_run.timed(calls * sum(measured["times"]["step_s"]))
         measured["minor_faults"] = read_faults()[0] - faults
         rounds = [dict(point), measured]
-        # What is faulted in once, in either round, is no call's own.
+        # Pages that fault in one of the rounds only are not faulted by every call.
         anew = min(faulted_share(one, calls, arrays.bytes) for one in rounds)
         point["minor_faults"] += measured["minor_faults"]
         sound = [one for one in rounds if not one["disturbed"]]
@@ -298,7 +297,7 @@ def looked_s(cell_run: CellRun, launch: Callable[[], Any], calls: int) -> float:
 
 
 def calls_in_row(cell_run: CellRun, launch: Callable[[], Any], least_s: float, most: int) -> int:
-    """How many calls in a row last so long, `most` where they never do."""
+    """How many calls in a row last at least so long; `most` at most."""
     calls = 1
     while calls < most and (together_s := calls * looked_s(cell_run, launch, calls)) < least_s:
         calls = min(most, max(2 * calls, int(calls * least_s / max(together_s, 1e-9))))
@@ -325,7 +324,7 @@ def long_values(cell_run: CellRun, points: Sequence[ArraySets]) -> Any:
 
 
 def not_measured(cell_run: CellRun, what: str) -> bool:
-    """Flag arrays that are too large; false."""
+    """Flag arrays that are too large; return False."""
     cell_run.flag("not_measured", f"{what} more than an eighth of the memory")
     return False
 

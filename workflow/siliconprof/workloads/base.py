@@ -12,13 +12,13 @@ from siliconprof.declarations import Bytes, Parameter, Quantity, Settings
 from siliconprof.session.cell_run import CellRun
 from siliconprof.store.cell import PRECISIONS
 
-NARROW_S = 2.0  # after which an operation's interval is narrow enough, whatever its budget
-# framework -> modules that it imports with its first optimizer, and where operators are first looked at
+NARROW_S = 2.0  # in which an operation's interval becomes narrow, whatever its budget
+# framework -> modules that it imports with its first optimizer or dispatch mode
 LATER_MODULES = {"torch": ("torch._dynamo",)}
 
 
 def only_fp32(because: str) -> dict[str, str]:
-    """`Workload.refuses` of what has no precision."""
+    """`Workload.refuses` of work that no precision affects."""
     others = (name for name in PRECISIONS if name != "fp32")
     return dict.fromkeys(others, f"{because}: measured under fp32 only")
 
@@ -31,9 +31,9 @@ class Workload:
     frameworks: ClassVar[tuple[str, ...]] = ("torch", "mlx")
     refuses: ClassVar[Mapping[str, str]] = {}  # precision -> why it cannot run in it
     LIBRARIES: ClassVar[Mapping[str, tuple[str, ...]]] = {}  # framework -> what it may import
-    swept: ClassVar[tuple[str, ...]] = ()  # those whose entries make points
+    swept: ClassVar[tuple[str, ...]] = ()  # parameters whose values make points
     POINT: ClassVar[Mapping[str, Parameter]] = {}  # its points' parameters, by name
-    # Which of those has the bytes that calls use again and again; None = what one call moves.
+    # The parameter with the bytes that repeated calls use; None = the bytes that one call moves.
     working_set: ClassVar[str | None] = None
     QUANTITIES: ClassVar[Mapping[str, Quantity]] = {}  # what it yields of each point
 
@@ -45,7 +45,7 @@ class Workload:
 
     @classmethod
     def defaults(cls) -> dict[str, Any]:
-        """The values of settings that nobody has set."""
+        """The settings that have a default."""
         parts = reversed(cls.Parameters.__mro__)
         values = [(name, value) for part in parts for name, value in vars(part).items()]
         return {name: value for name, value in values if not name.startswith("__")}
@@ -61,16 +61,16 @@ class Workload:
 
     @classmethod
     def common_settings(cls, parameters: Mapping[str, Any]) -> Mapping[str, Any]:
-        """A cell's settings, of any version, that all points share; their `params` go first."""
+        """A cell's settings, of any version, that all its points share; a point's own take precedence."""
         return parameters
 
     @classmethod
     def model_spec(cls, parameters: Mapping[str, Any]) -> dict[str, Any] | None:
-        """What a file of `results/models/` is of, where one is needed; see `model_facts`."""
+        """The model that a file of `results/models/` describes, if it needs one; see `model_facts`."""
         return None
 
     def imports(self, framework: str) -> list[tuple[str, Callable[[], Any]]]:
-        """What it imports beside the framework, in order: (name, what imports it)."""
+        """Third-party modules beside the framework, in order: (name, function that imports it)."""
         return []
 
     def packages(self, framework: str) -> tuple[str, ...]:
@@ -100,7 +100,7 @@ class Workload:
         """Predicted device memory by part, in bytes: weights, gradients, optimizer, activations.
 
         Args:
-            capability: see `Backend.memory_profile_on`.
+            capability: see `Features.memory_profile_on`.
         """
         return {}
 
@@ -119,7 +119,7 @@ class KernelWorkload(Workload):
     fresh_processes: ClassVar[int] = 0  # that it starts, each of which imports the framework
 
     def n_points(self) -> int:
-        """About how many points it will measure, for the plan."""
+        """Approximate number of points, for the plan."""
         return len(self.parameters.get("shapes", [0]))
 
     def planned_s(self, each_s: float) -> float:

@@ -93,7 +93,7 @@ class Plugin(CausalLM):
 
 
 def facts(n_layer: int, n_embd: int, n_head: int, vocab_size: int, lora_rank: int) -> ModelFacts:
-    """What a look at such a model would find, by arithmetic; what it keeps is left to formulas."""
+    """The facts that building such a model would yield, by arithmetic; saved values are left to formulas."""
     layer = {
         "ln_1": (n_embd,),
         "attn.c_attn": (n_embd, 3 * n_embd),  # transformers' Conv1D: (in, out)

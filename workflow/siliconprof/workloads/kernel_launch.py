@@ -102,7 +102,7 @@ class Plugin(KernelWorkload):
         stepping = cell_run.stepping("fresh process")
         all_s: dict[str, list[float]] = {}
         failed: list[str] = []
-        may_fork = forks_here() and cell_run.backend.may_fork(cell.device_kind)
+        may_fork = forks_here() and cell_run.backend.features.may_fork(cell.device_kind)
         forks, done = PROCESSES if may_fork else 0, 0
         while done < PROCESSES:
             stepping("start", done + 1)

@@ -30,8 +30,8 @@ Shape = tuple[int, int, int, int]  # batch, m, k, n
 FIRST_SIDE = 256
 TILE = 64
 GAIN = 0.02  # less is noise
-GIVE_UP_AFTER = 2  # squares in a row that were not faster than the best
-UNKNOWN_MEMORY_BYTES = 2**30  # that a search may use where the device's memory is unknown
+GIVE_UP_AFTER = 2  # squares in a row that are not faster than the best
+UNKNOWN_MEMORY_BYTES = 2**30  # the search's limit where the device's memory is unknown
 SETTLED = "no neighbour of the best shape was faster by 2 %"
 
 
@@ -48,11 +48,11 @@ class Search:
         if memory_bytes:
             self.limit_bytes = int(parameters["search_memory_share"] * memory_bytes)
         self.rates: dict[Shape, float] = {}  # FLOP/s
-        self.sound: dict[Shape, float] = {}  # of those that no other process disturbed
+        self.sound: dict[Shape, float] = {}  # undisturbed ones alone
         self.refused: set[str] = set()
 
     def run(self) -> dict[str, Any]:
-        """Search; what the record's method says of it."""
+        """Search; return what the record's method says of it."""
         began = time.perf_counter()
         self.ends = began + self.budget_s
         self._grow()
@@ -74,12 +74,12 @@ class Search:
 
     @property
     def best(self) -> Shape | None:
-        """The fastest shape so far, of those that were not disturbed where there is any."""
+        """The fastest shape so far, an undisturbed one where there is any."""
         rates = self.sound or self.rates
         return max(rates, key=lambda shape: rates[shape], default=None)
 
     def _try(self, shape: Shape) -> bool:
-        """Measure a shape, once, unless it is too large or too slow; whether it is measured."""
+        """Measure a shape, unless it was measured or is too large or too slow; whether it has a rate."""
         if shape in self.rates:
             return True
         if self.width * values(shape) > self.limit_bytes:
@@ -127,7 +127,7 @@ class Search:
             side *= 2
 
     def _moved(self) -> bool:
-        """Try the neighbours of the best shape; whether one is faster."""
+        """Try the neighbours of the best shape until one is faster; whether one is."""
         best = self.best
         assert best is not None
         for shape in neighbours(best):

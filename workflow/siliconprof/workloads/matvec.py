@@ -27,7 +27,7 @@ from siliconprof.workloads._operation import (
     values,
 )
 
-MOST_COPIES = 4096  # more would be tiny ones, whose launches cost more than what they move
+MOST_COPIES = 4096  # more would be so small that launches cost more than memory
 CHECKED_VALUES = 2**24  # of the matrix: its float64 copy takes eight times as many bytes
 
 
@@ -73,8 +73,8 @@ class Plugin(ProductWorkload):
         what = f"the {cache} matrix-vector product {batch}x{m}x{k}"
         width = WIDTH_BYTES[cell.precision]
         matrix_bytes, buffers = width * batch * m * k, 1
-        cache_bytes, source = cell_run.backend.last_level_cache()
-        if cache == "cold":  # never one matrix alone: it would find its own end
+        cache_bytes, source = cell_run.backend.memory.last_level_cache()
+        if cache == "cold":  # two at least: one alone would be partly cached
             buffers = max(2, caches.beyond_bytes(cache_bytes) // matrix_bytes + 1)
         if buffers > MOST_COPIES:
             cell_run.flag("not_measured", f"{what} would go round {buffers} matrices")

@@ -134,7 +134,7 @@ def train(cell_run: CellRun, workload: transformer_lm.Plugin, steps: int) -> dic
         curve["learning_rate"].append(workload.learning_rate_at(step))
         if not math.isfinite(curve["loss"][-1]):
             break
-    cell_run.evidence |= stepper.dtypes(next(batches))
+    cell_run.evidence |= stepper.inference.dtypes(next(batches))
 
     def again() -> Any:
         return stepper.step(next(batches), clock)

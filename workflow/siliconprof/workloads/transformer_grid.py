@@ -160,7 +160,7 @@ class Plugin(transformer_lm.Sweep):
         """The dtypes that the smallest model of the grid trains in; empty where even that fails."""
         try:
             stepper = cell_run.backend.stepper(model, cell_run.cell.seed)
-            return dict(stepper.dtypes(drawn(model, cell_run.cell.seed)))
+            return dict(stepper.inference.dtypes(drawn(model, cell_run.cell.seed)))
         except Exception:  # its point has the reason
             return {}
 

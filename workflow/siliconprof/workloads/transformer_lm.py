@@ -279,8 +279,6 @@ class Plugin(TrainingWorkload):
 
 
 class TorchTransformer(TorchImplementation):
-    """The transformer in torch."""
-
     def model(self, seed: int) -> Any:
         import torch
 
@@ -293,8 +291,6 @@ class TorchTransformer(TorchImplementation):
 
 
 class MlxTransformer(MlxImplementation):
-    """The transformer in MLX."""
-
     def model(self, seed: int) -> Any:
         import mlx.core as mx
 
