@@ -215,9 +215,10 @@ class Plugin(TorchBackend):
         self.kernels = CudaKernels(torch, self.device)
         # NVML's UUID has a prefix that torch leaves out; a slice is known by its name.
         properties = torch.cuda.get_device_properties(self.device)
-        uuid, prefix = str(properties.uuid), "MIG" if " MIG " in properties.name else "GPU"
-        has_prefix = uuid.startswith(("GPU-", "MIG-"))
-        self.gpu_address = ("nvidia", uuid if has_prefix else f"{prefix}-{uuid}")
+        uuid = str(getattr(properties, "uuid", ""))
+        if uuid and not uuid.startswith(("GPU-", "MIG-")):
+            uuid = f"{'MIG' if ' MIG ' in properties.name else 'GPU'}-{uuid}"
+        self.gpu_address = ("nvidia", uuid)
 
     def describe(self) -> dict[str, Any]:
         properties = self.torch.cuda.get_device_properties(self.device)
