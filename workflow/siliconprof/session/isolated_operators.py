@@ -1,4 +1,4 @@
-"""A step's distinct operators, each timed alone: the process that `siliconprof predict --measure` starts.
+"""A step's distinct operators, each timed alone: the process of `--measure` of `siliconprof predict`.
 
     python -m siliconprof.session.isolated_operators SECONDS < JOBS > RESULTS
 
