@@ -40,7 +40,7 @@ from typing import Any
 from siliconprof import declarations, packages
 from siliconprof.backends.base import Backend
 from siliconprof.errors import in_one_line
-from siliconprof.hosts import machine
+from siliconprof.hosts import blas, machine
 from siliconprof.lifetime import PIPELINE_VARIABLE, forks_here, in_a_fork
 from siliconprof.measure import environment_filter, page_tables, process_cleanup
 from siliconprof.plugins import PACKAGE_DIR
@@ -168,13 +168,13 @@ def may_fork(resolved: ResolvedCell) -> bool:
 def _request(resolved: ResolvedCell, environment: Mapping[str, str]) -> Message:
     """What the tree needs to know of a cell; its branch is what libraries may read when loaded.
 
-    This package's own variables are read anew in a fork, and so is its code.
+    This package's own variables are read anew in a fork, and so is its code; but which BLAS MLX gets is
+    decided before its import.
     """
     others = environment["PYTHONPATH"].partition(os.pathsep)[2]
     later = {*COMPILER_CACHES, *OF_A_JOB}
-    theirs = {
-        n: v for n, v in environment.items() if n not in later and not n.startswith(OWN_PREFIX)
-    }
+    later |= {n for n in environment if n.startswith(OWN_PREFIX)} - {blas.BLAS_VARIABLE}
+    theirs = {n: v for n, v in environment.items() if n not in later}
     return {
         "environment": dict(environment),
         "branch": theirs | {"PYTHONPATH": others},
