@@ -16,6 +16,7 @@ from siliconprof.backends._step import Stepper
 from siliconprof.backends._torch_operators import TorchProfiler
 from siliconprof.backends._torch_stepper import ADAMW, TorchStepper
 from siliconprof.backends.base import Arrays, Backend, Clock, Features, Memory
+from siliconprof.hosts import caches
 from siliconprof.store.cell import PRECISIONS
 
 SDP_KERNELS = {
@@ -64,6 +65,9 @@ class CpuMemory(Memory):
         "what stands between steps, and the most that the allocator's events of one more, untimed "
         "step sum to (torch.autograd.profiler)"
     )
+
+    def last_level_cache(self) -> tuple[int | None, str]:
+        return caches.last_level_bytes()
 
     def step_peak_bytes(
         self, step: Callable[[], Any] | None, persistent: Sequence[Any]

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Protocol
 
 from siliconprof.backends._kernels import Kernels
 from siliconprof.backends._step import Operator, Stepper
-from siliconprof.hosts import caches, machine
+from siliconprof.hosts import machine
 from siliconprof.memory.footprint import MemoryProfile
 
 # Relative error of an n = 256 product of normal matrices against float64, per effective dtype,
@@ -111,7 +111,7 @@ class Memory:
 
     def last_level_cache(self) -> tuple[int | None, str]:
         """(bytes of the last cache before the device's memory or None, the source or the reason)."""
-        return caches.last_level_bytes()
+        return None, "this backend does not tell the device's caches"
 
 
 class Arrays(Protocol):
@@ -237,7 +237,11 @@ class Features:
         return None
 
     def emulates_on_cpu(self, dtype: str, system: str) -> bool:
-        """Whether it computes a dtype on a CPU without the CPU's instructions for it; `platform.system()`."""
+        """Whether it computes a dtype on a CPU without the instructions that the CPU may have for it.
+
+        Args:
+            system: as `platform.system()`.
+        """
         return False
 
     def cannot_compile(self, device_kind: str) -> str | None:

@@ -18,7 +18,7 @@ from siliconprof.backends._mlx_operators import MlxProfiler
 from siliconprof.backends._mlx_stepper import MlxStepper
 from siliconprof.backends._step import Stepper
 from siliconprof.backends.base import Arrays, Backend, Clock, Features, Memory, Unsupported
-from siliconprof.hosts import blas
+from siliconprof.hosts import blas, caches
 from siliconprof.memory.footprint import MemoryProfile
 from siliconprof.store.cell import PRECISIONS
 
@@ -93,9 +93,7 @@ class MlxMemory(Memory):
         return self.gpu.get("max_recommended_working_set_size") or self.gpu.get("total_memory")
 
     def last_level_cache(self) -> tuple[int | None, str]:
-        if self.gpu:
-            return None, "mlx does not tell the GPU's caches"
-        return super().last_level_cache()
+        return super().last_level_cache() if self.gpu else caches.last_level_bytes()
 
 
 class MlxArrays(Arrays):

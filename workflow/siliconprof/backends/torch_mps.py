@@ -78,9 +78,6 @@ class MpsMemory(TorchPart, Memory):
     def recommended_bytes(self) -> int:
         return self.torch.mps.recommended_max_memory()
 
-    def last_level_cache(self) -> tuple[int | None, str]:
-        return None, "torch-mps does not tell the GPU's caches"
-
 
 class MpsKernels(TorchGpuKernels):
     """torch's kernels, and an empty one in Metal."""

@@ -261,7 +261,7 @@ class ResolvedCell:
             reason = self.trainer.supports(framework, cell.device_kind, cell.precision)
         if not reason and self.trains and cell.parameters.get("allocator") == "retain":
             # Kernels ask by default, and do without where it cannot be: on a Mac all would fail.
-            why = page_faults.retain_freed_memory(only_ask=True)
+            why = page_faults.cannot_retain_memory()
             reason = why and f"allocator retain: {why}; leave it at default"
         return reason
 
